@@ -12,6 +12,9 @@ use pagemill_model::Pid;
 use crate::pagemap::{self, Pagemap};
 use crate::{Error, Kind, Linux, Result, pidfd, process_vm};
 
+/// `MADV_COLD`.
+const COLD: libc::c_int = 20;
+
 /// A run of present pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -65,14 +68,19 @@ impl Pages {
         self.collapse(0, 0)
     }
 
+    /// Marks the pages of a range as not accessed, and as the first to go where memory is short; huge pages in it must
+    /// lie in it as a whole.
+    pub fn mark_untouched(&self, start: u64, length: u64) -> Result<()> {
+        self.advise("mark", start, length, COLD)
+    }
+
     /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked
     /// process, or gone.
     pub fn demote(&self, start: u64, length: u64) -> Result<()> {
-        const MADV_COLD: libc::c_int = 20;
         // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages
         // away.
         let page = crate::page_size() as u64;
-        self.advise("break up", start + length - page, page, MADV_COLD)?;
+        self.advise("break up", start + length - page, page, COLD)?;
         if self.runs(start, start + length)?.iter().any(|run| run.huge) {
             let object = format!("the huge page at {start:#x} of process {}", self.pid);
             let reason = "the kernel leaves it whole: another process shares it";
@@ -114,6 +122,31 @@ impl Pages {
 mod tests {
     use super::*;
     use crate::anonymous::{Advice, Anonymous, HUGE, PAGE};
+    use crate::maps::Mapping;
+
+    #[test]
+    fn pages_that_are_marked_are_untouched_until_they_are_accessed() {
+        let area = Anonymous::map(4 * HUGE, 0).unwrap();
+        area.advise(0, area.len(), Advice::NoHuge).unwrap();
+        let (linux, start) = (Linux::live(), area.address() as u64);
+        let touch = || (0..area.len()).step_by(PAGE).for_each(|at| area.write(at, 1));
+        let referenced = || {
+            let entries = linux.smaps(Pid::own()).unwrap();
+            let here = |map: &Mapping| map.start <= start && start < map.end;
+            let entry = entries.into_iter().find(|entry| here(&entry.mapping)).unwrap();
+            entry.usage.referenced.unwrap()
+        };
+        touch();
+        let before = referenced();
+        match Pages::of(&linux, Pid::own()).unwrap().mark_untouched(start, 2 * HUGE as u64) {
+            Ok(()) => {}
+            Err(error) => return eprintln!("skipped: {error}"),
+        }
+        // Another test's area may be a part of the same mapping.
+        let marked = before.saturating_sub(referenced());
+        touch();
+        assert!(marked > HUGE as u64 && referenced() >= before - HUGE as u64, "{marked}");
+    }
 
     #[test]
     fn the_pages_of_this_process_are_found_where_they_are() {

@@ -5,6 +5,7 @@
 #[macro_use]
 pub mod stdio;
 
+pub mod allocator;
 pub mod context;
 pub mod exit;
 pub mod files;

@@ -398,6 +398,18 @@ impl<'a, R: ReadRef<'a>> Elf<'a, R> {
         let sections = header.sections(endian, image)?;
         Ok(Self { header, endian, image, segments, sections })
     }
+
+    /// The libraries that it names.
+    fn libraries(&self) -> Vec<&'a [u8]> {
+        let (endian, image) = (self.endian, self.image);
+        let named = || {
+            let (entries, strings) = self.sections.dynamic(endian, image).ok()??;
+            let strings = self.sections.strings(endian, image, strings).ok()?;
+            let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
+            Some(needed.filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok()).collect())
+        };
+        named().unwrap_or_default()
+    }
 }
 
 fn is_go<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> bool {
@@ -434,14 +446,18 @@ fn without_loader<'a, R: ReadRef<'a>>(file: &Elf<'a, R>, path: &Path) -> Refusal
     }
 }
 
+/// The libraries that the program at `path` names; none of what is no program.
+pub fn needed(path: &Path) -> Vec<String> {
+    let Ok(parts) = Parts::open(path) else { return Vec::new() };
+    let Ok(file) = Elf::parse(&parts) else { return Vec::new() };
+    let names = file.libraries().into_iter();
+    names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
 /// AddressSanitizer's library, if the program is linked with it: it ends a program where it is not loaded first.
 fn sanitizer<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> Option<Refusal> {
     const LIBRARIES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
-    let (endian, image) = (file.endian, file.image);
-    let (entries, strings) = file.sections.dynamic(endian, image).ok()??;
-    let strings = file.sections.strings(endian, image, strings).ok()?;
-    let needed = entries.iter().filter(|entry| entry.d_tag(endian) == elf::DT_NEEDED);
-    let mut names = needed.filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok());
+    let mut names = file.libraries().into_iter();
     let name = names.find(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))?;
     Some(Refusal {
         kind: "sanitizer",
@@ -469,6 +485,27 @@ pub fn sanitizer_with_fixed_layout(path: &Path) -> Option<&'static str> {
     found.map(|(_, sanitizer)| *sanitizer)
 }
 
+/// The allocator that only its own users call and that a program defines, by a symbol of it and its name.
+fn carried<'a, R: ReadRef<'a>>(
+    file: &ElfFile64<'a, Endianness, R>,
+) -> Option<&'static (&'static str, &'static str)> {
+    let of = |symbol: ElfSymbol64<'a, '_, Endianness, R>| allocator(defined(&symbol)?);
+    let known = file.dynamic_symbols().filter_map(of).next();
+    known.or_else(|| file.symbols().filter_map(|symbol| allocator(defined(&symbol)?)).next())
+}
+
+/// The name of what a symbol defines, if it defines something.
+fn defined<'a, R: ReadRef<'a>>(symbol: &ElfSymbol64<'a, '_, Endianness, R>) -> Option<&'a [u8]> {
+    symbol.is_definition().then(|| symbol.name_bytes().ok()).flatten()
+}
+
+/// The allocator that the program at `path` carries, by its name and a symbol that it defines.
+pub fn own_allocator(path: &Path) -> Option<(&'static str, &'static str)> {
+    let parts = Parts::open(path).ok()?;
+    let file = ElfFile64::<Endianness, _>::parse(&parts).ok()?;
+    carried(&file).map(|(symbol, name)| (*name, *symbol))
+}
+
 /// The allocator that the program carries, if it does.
 fn bundled<'a, R: ReadRef<'a>>(image: R) -> Option<Refusal> {
     let file = ElfFile64::<Endianness, R>::parse(image).ok()?;
@@ -479,20 +516,14 @@ fn bundled<'a, R: ReadRef<'a>>(image: R) -> Option<Refusal> {
         way: "use a build that takes malloc from the C library (Firefox: --disable-jemalloc; Redis: MALLOC=libc)".into(),
     }
     };
-    // One look at each symbol: a program may have hundreds of thousands.
-    let defined = |symbol: &ElfSymbol64<'a, '_, Endianness, R>| {
-        symbol.is_definition().then(|| symbol.name_bytes().ok()).flatten()
-    };
-    let (mut malloc, mut free, mut known) = (false, false, None);
+    if let Some((symbol, allocator)) = carried(&file) {
+        return Some(carries(allocator, symbol));
+    }
     // Only an exported malloc comes before ours; a local one may be anything.
+    let (mut malloc, mut free) = (false, false);
     for name in file.dynamic_symbols().filter_map(|symbol| defined(&symbol)) {
         malloc |= name == b"malloc";
         free |= name == b"free";
-        known = known.or_else(|| allocator(name));
-    }
-    let all = || file.symbols().filter_map(|symbol| allocator(defined(&symbol)?)).next();
-    if let Some((symbol, allocator)) = known.or_else(all) {
-        return Some(carries(allocator, symbol));
     }
     (malloc && free).then(|| carries("unknown", "malloc and free"))
 }

@@ -436,6 +436,173 @@ fn a_running_process_is_looked_at_and_nothing_is_tried() {
     assert!(gone.err.contains(&format!("process {pid}")), "{gone:?}");
 }
 
+/// Keeps one small object of four, and says what its malloc says of itself, if that is jemalloc: bytes that are live,
+/// and in pages with any.
+const HOLES: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { N = 60000, SIZE = 1000 };
+static char *kept[N];
+int main(void) {
+  for (int i = 0; i < N; i++) { kept[i] = malloc(SIZE); memset(kept[i], 1, SIZE); }
+  char *large = malloc(5 << 20);
+  memset(large, 1, 5 << 20);
+  for (int i = 0; i < N; i++) if (i % 4) free(kept[i]);
+  int (*ctl)(const char *, void *, size_t *, void *, size_t) = dlsym(RTLD_DEFAULT, "mallctl");
+  size_t live = 0, active = 0, size = sizeof live, epoch = 1;
+  char buffer[64];
+  setbuf(stdout, 0);
+  if (ctl) {
+    ctl("thread.tcache.flush", 0, 0, 0, 0);
+    ctl("epoch", 0, 0, &epoch, sizeof epoch);
+    ctl("stats.allocated", &live, &size, 0, 0);
+    ctl("stats.active", &active, &size, 0, 0);
+  }
+  write(1, buffer, snprintf(buffer, sizeof buffer, "%zu %zu\n", live, active));
+  pause();
+  return large[1] + kept[0][0];
+}
+"#;
+
+/// What `advise -p` sees of a program on this malloc, and what that said of itself; none if it is not installed.
+fn seen_on(library: &str) -> Option<(Vec<u64>, Value, String)> {
+    let path = format!("/usr/lib/x86_64-linux-gnu/{library}");
+    if !std::path::Path::new(&path).exists() {
+        return support::skip(&format!("{library} is not installed"));
+    }
+    let room = tempfile::tempdir().unwrap();
+    let program = compiled(&room, "holes", HOLES, &["-O1"])?;
+    let mut child = std::process::Command::new(program)
+        .env("LD_PRELOAD", path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let pid = child.id().to_string();
+    let seen = pagemill_with(&["advise", "-p", &pid, "--for", "100ms", "--json"]);
+    let shown = pagemill_with(&["advise", "-p", &pid, "--for", "100ms"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let value = serde_json::from_str(&seen.out).unwrap_or_else(|error| panic!("{error}: {seen:?}"));
+    let said = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    Some((said, value, shown.out))
+}
+
+/// No setting of glibc's malloc is estimated to bring anything.
+fn claims_nothing_for_glibc(seen: &Value) {
+    for name in ["one arena", "early trim", "trim at rest", "malloc huge"] {
+        let estimate = &lever(seen, name)["estimate"];
+        assert_eq!((&estimate["memory"], &estimate["time"]), (&0.0.into(), &0.0.into()), "{name}");
+    }
+}
+
+#[test]
+fn jemalloc_s_free_memory_is_read_and_is_what_levers_may_bring() {
+    let Some((said, seen, shown)) = seen_on("libjemalloc.so.2") else { return };
+    let of = |name: &str| seen["seen"][name].as_u64().unwrap_or_else(|| panic!("{seen:#}"));
+    assert_eq!(seen["seen"]["allocator"], "jemalloc");
+    let (heap, free, back) =
+        (of("malloc_heap_bytes"), of("malloc_free_bytes"), of("malloc_returnable_bytes"));
+    // What is dirty is in no page of jemalloc's that is active.
+    let near = |value: u64, truth: u64| value.abs_diff(truth) < truth / 100;
+    assert!(near(heap - free, said[0]) && near(heap - back, said[1]), "{said:?} {seen:#}");
+    assert!(free > 30 << 20, "{seen:#}");
+    claims_nothing_for_glibc(&seen);
+    assert!(shown.contains("that jemalloc holds"), "{shown}");
+    let estimate = |name: &str| lever(&seen, name)["estimate"]["memory"].as_f64().unwrap();
+    assert!(estimate("plain heap") > 0.5 && estimate("purge at once") < 0.1, "{seen:#}");
+    let command = lever(&seen, "purge behind")["command"].as_str().unwrap();
+    assert!(command.starts_with("MALLOC_CONF=background_thread:true,"), "{command}");
+}
+
+#[test]
+fn where_a_malloc_does_not_tell_what_is_free_that_is_said() {
+    for (library, name) in
+        [("libmimalloc.so.2", "mimalloc"), ("libtcmalloc_minimal.so.4", "tcmalloc")]
+    {
+        let Some((_, seen, shown)) = seen_on(library) else { continue };
+        assert_eq!(seen["seen"]["allocator"], name);
+        assert_eq!(seen["seen"]["malloc_free_bytes"], Value::Null, "{seen:#}");
+        claims_nothing_for_glibc(&seen);
+        assert!(shown.contains(&format!("not known: {name} did not tell")), "{shown}");
+        let setting = lever(&seen, "mimalloc purge")["estimate"]["memory"].as_f64().unwrap();
+        assert_eq!(setting > 0.0, name == "mimalloc", "{seen:#}");
+    }
+}
+
+#[test]
+fn redis_with_jemalloc_is_told_of_no_setting_of_glibc() {
+    let room = tempfile::tempdir().unwrap();
+    let socket = room.path().join("socket");
+    let mut redis = std::process::Command::new("redis-server");
+    redis.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    let Ok(mut child) = redis.stdout(std::process::Stdio::null()).spawn() else {
+        return support::skip::<()>("redis-server is not installed").unwrap_or(());
+    };
+    support::until("its socket", || socket.exists());
+    let seen = pagemill_with(&["advise", "-p", &child.id().to_string(), "--for", "1s", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let seen: Value = serde_json::from_str(&seen.out).unwrap_or_else(|_| panic!("{seen:?}"));
+    if seen["seen"]["allocator"] == "jemalloc" {
+        claims_nothing_for_glibc(&seen);
+        assert!(seen["seen"]["malloc_heap_bytes"].as_u64() > Some(0), "{seen:#}");
+    }
+    let next = seen["next"].as_str().unwrap();
+    assert!(next.contains("-- redis-server "), "as it is called: {next}");
+}
+
+/// 192 MiB on base pages, of which the first half is touched all the time.
+const HALF: &str = r#"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+  size_t size = 192 << 20;
+  char *a = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(a, size, MADV_NOHUGEPAGE);
+  memset(a, 1, size);
+  for (write(1, "\n", 1);;) for (size_t i = 0; i < size / 2; i += 4096) a[i]++;
+}
+"#;
+
+#[test]
+fn of_a_large_process_a_sample_is_marked_and_tells_what_is_not_accessed() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(half) = compiled(&room, "half", HALF, &["-O1"]) else { return };
+    let mut half = std::process::Command::new(half);
+    let mut child = half.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let pid = child.id().to_string();
+    // In a second it may pay for 40 MiB, in ten for all. What a look has marked another knows of.
+    let look = |time: &str| {
+        let ran = pagemill_with(&["advise", "-p", &pid, "--for", time, "--json"]);
+        serde_json::from_str::<Value>(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
+    };
+    let (sampled, again, all) = (look("1s"), look("1s"), look("10s"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let of = |seen: &Value, name: &str| {
+        seen["seen"][name].as_u64().unwrap_or_else(|| panic!("{seen:#}"))
+    };
+    let near = |bytes: u64| bytes.abs_diff(96 << 20) < 8 << 20;
+    assert!(near(of(&all, "cold_bytes")) && all["seen"]["cold_low_bytes"].is_null(), "{all:#}");
+    if sampled["notes"].to_string().contains("was not looked at") {
+        return support::skip::<()>(&sampled["notes"].to_string()).unwrap_or(());
+    }
+    for seen in [sampled, again] {
+        let (low, high) = (of(&seen, "cold_low_bytes"), of(&seen, "cold_high_bytes"));
+        assert!(low < 104 << 20 && high > 88 << 20 && low < high, "{seen:#}");
+        assert!((low..=high).contains(&of(&seen, "cold_bytes")), "{seen:#}");
+    }
+}
+
 #[test]
 fn a_recording_of_memory_is_enough_for_estimates() {
     let room = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ pub mod addresses;
 pub mod chunks;
 pub mod cold_stacks;
 pub mod decisions;
+pub mod extents;
 pub mod faults;
 pub mod findings;
 pub mod fragmentation;

@@ -1,12 +1,13 @@
 //! What levers may bring to a program that runs already, or that was recorded: estimates only, for nothing is tried.
 //!
-//! A running program is looked at for a while. Its pages are marked as not accessed once, at the beginning, and some of
-//! its huge pages are read for pages of zeros, from outside. Pauses between looks are 50 times what a look takes, so
-//! its memory is held up for 2 % of the time at the most.
+//! A running program is looked at for a while. Its pages, or a sample of them, are marked as not accessed once, at the
+//! beginning ([`crate::marks`]), and some of its huge pages are read for pages of zeros, from outside. Pauses between
+//! looks are 100 times what a look takes, and its malloc is read for a twentieth of the time at the most, so that all of
+//! it costs the program 2 % at the most.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -26,11 +27,15 @@ use serde_json::{Value, json};
 use crate::ending::Interrupted;
 use crate::estimate::Estimate;
 use crate::lever::{Lever, REGISTRY, Start, Target};
-use crate::look::{Cold, Seen};
+use crate::look::Seen;
+use crate::marks::Marks;
 
 /// Time between two looks, in times of what one takes, and at the least.
-const SHARE: u32 = 50;
+const PAUSES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(100);
+/// A part of the time for reading what its malloc keeps free, one in so many, and the least.
+const READING: u32 = 20;
+const READ: Duration = Duration::from_millis(200);
 /// Huge pages that are read for zeros, at most.
 const SAMPLED: usize = 64;
 const HUGE: u64 = 2 << 20;
@@ -69,16 +74,19 @@ impl Glance {
 pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Glance> {
     let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
     let (target, titled) = started_as(linux, pid)?;
-    linux.clear_referenced(pid)?;
+    let marks = Marks::set(linux, pid, time)?;
     let (begun, mut looks) = (Instant::now(), Vec::new());
-    while begun.elapsed() < time || looks.is_empty() {
+    loop {
         let now = Instant::now();
         let seconds = (now - begun).as_secs_f64();
         let seen = look(linux, &descendants(linux, &[pid]));
         let seen =
             seen.with_context(|| format!("process {pid} has ended, or may not be looked at"))?;
         looks.push(Memory { seconds, ..seen });
-        let pause = (now.elapsed() * SHARE).max(PAUSE);
+        let pause = (now.elapsed() * PAUSES).max(PAUSE).min(time.saturating_sub(now - begun));
+        if pause.is_zero() {
+            break;
+        }
         if signals.wait(pause)?.is_some() {
             return Err(Interrupted.into());
         }
@@ -91,13 +99,14 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     seen.system = (after.system - before.system).as_secs_f64();
     seen.faults = (after.minor_faults + after.major_faults)
         .saturating_sub(before.minor_faults + before.major_faults);
-    if let Some(last) = seen.looks.last() {
-        let bytes = last.untouched.min(last.anonymous);
-        seen.cold = Some(Cold { bytes, seconds: last.seconds });
-    }
     let mut notes: Vec<String> = titled.into_iter().collect();
+    match marks {
+        Ok(marks) => seen.cold = Some(marks.read(&linux.smaps_rollup(pid)?, seen.seconds)),
+        Err(why) => notes.push(format!("{why:#}")),
+    }
     let largest = seen.peak.largest;
-    seen.malloc = malloc_free::of(linux, largest);
+    (seen.malloc, seen.allocator) = malloc_free::of(linux, largest, (time / READING).max(READ));
+    seen.lives = true;
     if let Some((zeros, read)) = zeros(linux, largest) {
         let bloat = (seen.most_huge() as f64 * zeros as f64 / (read * HUGE) as f64) as u64;
         notes.push(format!(
@@ -116,6 +125,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
             Bytes(footprint).to_string().trim()
         ));
     }
+    notes.extend(target.lent());
     if let Ok(pressure) = linux.pressure(psi::Resource::Memory)
         && pressure.some.avg10 >= STALLED
     {
@@ -141,8 +151,18 @@ fn started_as(linux: &Linux, pid: Pid) -> Result<(Target, Option<String>)> {
         let title = title.trim_end_matches('\0');
         format!("it has written a title over its arguments ({title}): put them behind the command to try levers")
     });
-    let words = known.unwrap_or_else(|| vec![path.clone().into_os_string()]);
+    let words = known.unwrap_or_else(|| vec![called(&words, &path)]);
     Ok((Target::of(linux, &words, &path)?, titled))
+}
+
+/// What a program in this file is called: as the title that it has written begins, if that is a name of the file, for
+/// some do as they are called.
+fn called(title: &[u8], path: &Path) -> OsString {
+    let name = title.split(|byte| matches!(byte, b' ' | b':' | 0)).next().unwrap_or_default();
+    let name = OsStr::from_bytes(name);
+    let found = program::find(name, std::env::var_os("PATH").as_deref());
+    let same = found.is_ok_and(|found| found.canonicalize().is_ok_and(|found| found == path));
+    if same { name.to_owned() } else { path.into() }
 }
 
 /// The words that a process was started with, by its `cmdline`; none where it has written a title over them, as servers
@@ -226,6 +246,7 @@ pub fn recording(linux: &Linux, reader: &mut Reader) -> Result<Glance> {
     let found = program::find(&words[0], std::env::var_os("PATH").as_deref());
     let path = found.unwrap_or_else(|_| PathBuf::from(&words[0]));
     let target = Target::of(linux, &words, &path)?;
+    seen.allocator = target.allocator;
     let mut notes = vec![
         "a recording has no page faults' share of CPU time here: all of it counts as the program's"
             .into(),
@@ -309,6 +330,15 @@ impl Glance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_title_begins_with_is_the_command_if_it_is_the_program() {
+        let path = program::find(OsStr::new("sh"), std::env::var_os("PATH").as_deref()).unwrap();
+        let path = path.canonicalize().unwrap();
+        assert_eq!(called(b"sh: at work", &path), "sh");
+        assert_eq!(called(b"nosuch: at work", &path), path);
+        assert_eq!(called(b"", &path), path);
+    }
 
     #[test]
     fn a_title_that_a_server_wrote_over_its_arguments_is_no_command() {

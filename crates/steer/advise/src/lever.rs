@@ -7,7 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use pagemill_kernel::Linux;
+use pagemill_kernel::{Linux, loan, thp};
+use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
 use pagemill_model::Pid;
@@ -22,6 +23,9 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &levers::trim::Trim,
     &levers::rest::Rest,
     &levers::malloc_huge::MallocHuge,
+    &levers::purge::AT_ONCE,
+    &levers::purge::BEHIND,
+    &levers::purge::MIMALLOC,
     &levers::never::Never,
     &levers::allocators::JEMALLOC,
     &levers::allocators::MIMALLOC,
@@ -80,12 +84,12 @@ impl Start {
         Self::with("LD_PRELOAD", library::preload(path, before.as_deref()))
     }
 
-    /// With a tunable of glibc, beside those that are set.
-    pub fn tuned(tunable: &str) -> Self {
-        let mut value = std::env::var_os("GLIBC_TUNABLES").unwrap_or_default();
-        value.push(if value.is_empty() { "" } else { ":" });
-        value.push(tunable);
-        Self::with("GLIBC_TUNABLES", value)
+    /// With settings in a variable, behind those that are in it.
+    pub fn added(name: &'static str, separator: &str, settings: &str) -> Self {
+        let mut value = std::env::var_os(name).unwrap_or_default();
+        value.push(if value.is_empty() { "" } else { separator });
+        value.push(settings);
+        Self::with(name, value)
     }
 
     /// As a line for a shell, in front of `command`.
@@ -128,6 +132,8 @@ pub struct Target {
     pub executable: PathBuf,
     /// Why no allocator can be preloaded, if none can.
     pub no_preload: Option<String>,
+    /// The malloc that its file names or carries, if it does.
+    pub allocator: Option<Allocator>,
     /// The system's setting of transparent huge pages.
     pub thp: Option<String>,
     /// Whether this is root.
@@ -149,6 +155,7 @@ impl Target {
             path: path.to_owned(),
             executable: std::env::current_exe()?,
             no_preload,
+            allocator: Allocator::of_file(path),
             thp: linux.thp_enabled().ok().map(|choice| choice.active),
             root: me.is_ok_and(|status| status.effective_uid == 0),
         })
@@ -157,6 +164,26 @@ impl Target {
     /// An error if the heap of pagemill is not there.
     pub fn has_heap(&self) -> Result<(), String> {
         library::find_heap().map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// That somebody else has borrowed the system's setting of huge pages now, if so.
+    pub fn lent(&self) -> Option<String> {
+        let directory = loan::directory(&self.linux);
+        let lent = [thp::LOAN, thp::MEDIUM_LOAN].iter().any(|name| loan::is_lent(&directory, name));
+        lent.then(|| {
+            "another process has the system's setting of huge pages on loan: what is said of huge pages holds while it \
+             has; ask again when it has ended"
+                .into()
+        })
+    }
+
+    /// An error if the system's setting of huge pages cannot be borrowed.
+    pub fn may_borrow(&self) -> Result<(), String> {
+        match self.lent() {
+            Some(lent) => Err(lent),
+            None if self.root => Ok(()),
+            None => Err("changing the system's setting needs root".into()),
+        }
     }
 
     /// An error if no allocator can be preloaded.

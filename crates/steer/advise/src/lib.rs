@@ -25,6 +25,7 @@ pub mod glance;
 pub mod lever;
 mod levers;
 pub mod look;
+mod marks;
 pub mod pace;
 mod printed;
 pub mod rule;

@@ -1,6 +1,7 @@
 //! What is seen of a command as it is: where its memory is, how it grows, what is cold.
 
 use pagemill_control::run_memory::{self, Memory};
+use pagemill_launch::allocator::Allocator;
 use pagemill_model::Bytes;
 use pagemill_record::malloc_free::MallocFree;
 use serde_json::{Value, json};
@@ -9,6 +10,8 @@ use crate::estimate::Estimate;
 
 /// Anonymous memory that a lever on huge pages or on malloc would not be noticed for, bytes.
 const LITTLE: u64 = 4 << 20;
+/// One byte of so many live ones may be a header, or rounding to a size class.
+const ROUNDED: u64 = 5;
 
 /// What was seen in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,8 +34,12 @@ pub struct Seen {
     pub cold: Option<Cold>,
     /// Zeros in huge pages, if these were read, bytes.
     pub bloat: Option<u64>,
-    /// What glibc's malloc held free in its largest process while that rested, if it was asked.
+    /// Which malloc its largest process has, if that is known.
+    pub allocator: Option<Allocator>,
+    /// What that held free while the process rested, if it was asked.
     pub malloc: Option<MallocFree>,
+    /// Whether it runs on: what its malloc holds free is what levers would find.
+    pub lives: bool,
 }
 
 /// Memory that was not accessed.
@@ -42,6 +49,17 @@ pub struct Cold {
     pub bytes: u64,
     /// For how long, seconds.
     pub seconds: f64,
+    /// What it is at the least and at the most, bytes, where a sample was looked at.
+    pub range: Option<Bounds>,
+}
+
+/// What a number of bytes lies between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least.
+    pub low: u64,
+    /// The most.
+    pub high: u64,
 }
 
 impl Seen {
@@ -80,6 +98,7 @@ impl Seen {
         part("shared", peak.shared);
         part("swap", peak.swap);
         part("on huge pages", self.most_huge());
+        part("free to the kernel (MADV_FREE)", peak.lazy_free);
         part("page tables", peak.page_tables);
         let mut text = format!(
             "{what:<12}{}: {} user, {} system, {faults} page faults\nmemory      {} at its highest: {}",
@@ -97,15 +116,24 @@ impl Seen {
         }
         if let Some(malloc) = self.malloc {
             text.push_str(&format!(
-                "\nfree        {} of the {} in glibc's heap, {} of that in whole pages that it could give back",
+                "\nfree        {} of the {} that {} holds, {} of that in whole pages that it could give back",
                 bytes(malloc.free as f64),
                 bytes(malloc.heap as f64),
+                self.allocator.map_or("malloc", Allocator::name),
                 bytes(malloc.returnable as f64)
+            ));
+        } else if let Some(allocator) = self.allocator.filter(|_| self.lives) {
+            text.push_str(&format!(
+                "\nfree        not known: {} did not tell what it keeps free",
+                allocator.name()
             ));
         }
         if let Some(cold) = self.cold {
+            let range = cold.range.map_or_else(String::new, |Bounds { low, high }| {
+                format!(" ({} to {}, by a sample)", bytes(low as f64), bytes(high as f64))
+            });
             text.push_str(&format!(
-                "\nunused      {} of it were not accessed in the last {}",
+                "\nunused      {}{range} of it were not accessed in the last {}",
                 bytes(cold.bytes as f64),
                 seconds(cold.seconds)
             ));
@@ -116,6 +144,7 @@ impl Seen {
     /// What was seen, as JSON.
     pub fn json(&self, live: Option<u64>) -> Value {
         let Self { seconds, user, system, faults, peak, mean, cold, bloat, malloc, .. } = self;
+        let allocator = self.allocator.map(Allocator::name);
         json!({
             "seconds": seconds,
             "user_seconds": user,
@@ -133,10 +162,14 @@ impl Seen {
             "threads": peak.threads,
             "processes": peak.processes,
             "live_bytes": live,
+            "lazy_free_bytes": peak.lazy_free,
+            "allocator": allocator,
             "malloc_heap_bytes": malloc.map(|malloc| malloc.heap),
             "malloc_free_bytes": malloc.map(|malloc| malloc.free),
             "malloc_returnable_bytes": malloc.map(|malloc| malloc.returnable),
             "cold_bytes": cold.map(|cold| cold.bytes),
+            "cold_low_bytes": cold.and_then(|cold| Some(cold.range?.low)),
+            "cold_high_bytes": cold.and_then(|cold| Some(cold.range?.high)),
             "cold_seconds": cold.map(|cold| cold.seconds),
         })
     }
@@ -146,8 +179,42 @@ impl Seen {
         if self.peak.anonymous.saturating_add(self.peak.shared) < LITTLE {
             return Estimate::nothing("it has less than 4 MiB that malloc could hold");
         }
-        let share = self.share(self.peak.anonymous);
+        let anonymous = self.peak.anonymous;
+        if let Some(malloc) = self.malloc.filter(|malloc| self.lives && malloc.heap > 0) {
+            let live = malloc.heap - malloc.free;
+            let share = self.share(anonymous.saturating_sub(live - live / ROUNDED));
+            let why = format!(
+                "{} are live in its malloc: the rest, and a fifth of that for headers and rounding",
+                bytes(live as f64)
+            );
+            return Estimate::up_to(share, 1.0, why);
+        }
+        let share = self.share(anonymous);
         Estimate::up_to(share, 1.0, "what malloc holds, live and free, is a part of this")
+    }
+
+    /// What a setting of this malloc may bring: nothing to a program that has another.
+    pub fn only_with(&self, needed: Allocator, estimate: impl FnOnce() -> Estimate) -> Estimate {
+        match self.allocator {
+            Some(has) if has != needed => {
+                Estimate::nothing(format!("its malloc is {}", has.name()))
+            }
+            None if needed != Allocator::Glibc => {
+                Estimate::nothing("which malloc it has is not known")
+            }
+            _ => estimate(),
+        }
+    }
+
+    /// What giving free pages back may bring; `why` where nobody knows how many there are.
+    pub fn given_back(&self, why: &str) -> Estimate {
+        match self.malloc.filter(|_| self.lives) {
+            Some(malloc) => {
+                let share = self.share(malloc.returnable);
+                Estimate::up_to(share, 0.0, "whole pages that its malloc holds free")
+            }
+            None => Estimate::up_to(self.share(self.peak.anonymous), 0.0, why),
+        }
     }
 
     /// What more huge pages may bring: no memory, and any part of its time, for nobody counts page walks here.

@@ -13,6 +13,11 @@
 //! program and machine, so it is pooled: three runs of one arm would not tell it. Medians, because a busy machine
 //! disturbs upwards, and far. `Z` is 2.6 (99 % of one look at one lever), since we look after each round.
 //!
+//! Where the machine is busier in one round than in another, all runs of a round are, and pairs tell more: of a lever's
+//! run and the base's of the same round, `d = ln lever - ln base`. Then the change is `exp(median d)`, with
+//! `e² = π/2 · s_d²/n`, where `s_d` is the noise of `d`, pooled over the levers. That is taken where rounds are what at
+//! least half of the variance is from, `s_d < s`, and all runs of the lever have a pair.
+//!
 //! An *aim* is a quantity that is to fall by more than `worth`, while another, its bound, rises by no more than
 //! `slower`. By goal, in this order:
 //!
@@ -46,6 +51,8 @@
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
 //! give the same; without noise a lever that is worth it is chosen and one that is not never; after `most` rounds it
 //! stops.
+
+use std::f64::consts::FRAC_PI_2;
 
 use pagemill_analysis::statistics::{mad, median};
 
@@ -85,6 +92,8 @@ pub struct Figures {
     pub charge: Option<f64>,
     /// What the command or the client says, in its unit.
     pub metric: Option<f64>,
+    /// The round that it was in, from 1; 0: not known.
+    pub round: usize,
 }
 
 /// A figure of a run.
@@ -252,6 +261,16 @@ fn few(n: usize) -> f64 {
     }
 }
 
+/// The noise within samples of logarithms; none before any has two.
+fn pooled(samples: impl Iterator<Item = Vec<f64>>) -> Option<f64> {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for logs in samples.filter(|logs| logs.len() >= 2) {
+        sum += mad(&logs)? * 1.4826 * few(logs.len()) * logs.len() as f64;
+        weight += logs.len() as f64;
+    }
+    (weight > 0.0).then(|| (sum / weight).max(FLOOR))
+}
+
 impl Runs<'_> {
     /// The noise of a quantity: the standard deviation of its logarithm within an arm. None before any arm ran twice.
     pub fn noise(&self, quantity: Quantity) -> Option<f64> {
@@ -261,17 +280,30 @@ impl Runs<'_> {
     /// The same of a quantity with so much added to each value.
     fn noise_beside(&self, quantity: Quantity, beside: f64) -> Option<f64> {
         let arms = self.levers.iter().map(Vec::as_slice).chain([self.base]);
-        let (mut sum, mut weight) = (0.0, 0.0);
-        for arm in arms {
-            let values = quantity.all_of(arm);
-            let logs: Vec<f64> = values.iter().map(|value| (value + beside).ln()).collect();
-            if logs.len() < 2 {
-                continue;
-            }
-            sum += mad(&logs)? * 1.4826 * few(logs.len()) * logs.len() as f64;
-            weight += logs.len() as f64;
-        }
-        (weight > 0.0).then(|| (sum / weight).max(FLOOR))
+        let logs = |arm: &[Figures]| -> Vec<f64> {
+            quantity.all_of(arm).iter().map(|value| (value + beside).ln()).collect()
+        };
+        pooled(arms.map(logs))
+    }
+
+    /// Logarithms of the runs of a lever, less those of the base in the same rounds.
+    fn pairs(&self, lever: usize, quantity: Quantity, beside: f64) -> Vec<f64> {
+        let log = |run: &Figures| {
+            let value = quantity.of(run).filter(|value| *value > 0.0)?;
+            Some((value + beside).ln())
+        };
+        let base = |round: usize| {
+            let mut runs = self.base.iter().filter(|run| round > 0 && run.round == round);
+            runs.next().and_then(log)
+        };
+        let runs = self.levers.get(lever).map_or(&[][..], Vec::as_slice).iter();
+        runs.filter_map(|run| Some(log(run)? - base(run.round)?)).collect()
+    }
+
+    /// The change by pairs, and the noise of these: logarithms.
+    fn paired(&self, lever: usize, quantity: Quantity, beside: f64) -> Option<(Vec<f64>, f64)> {
+        let all = (0..self.levers.len()).map(|lever| self.pairs(lever, quantity, beside));
+        Some((self.pairs(lever, quantity, beside), pooled(all)?))
     }
 
     /// The noise of what stands for time, as it is judged.
@@ -307,12 +339,19 @@ impl Runs<'_> {
     /// The same of a quantity with so much added to each value.
     fn change_beside(&self, lever: usize, quantity: Quantity, beside: f64) -> Option<Change> {
         let (new, old) = (quantity.all_of(self.levers.get(lever)?), quantity.all_of(self.base));
-        let ratio = (median(&new)? + beside) / (median(&old)? + beside);
+        let mut ratio = (median(&new)? + beside) / (median(&old)? + beside);
         // Before anything ran twice nobody knows.
         let noise = self.noise_beside(quantity, beside).unwrap_or(f64::INFINITY);
-        let error = noise
-            * (std::f64::consts::FRAC_PI_2 * (1.0 / new.len() as f64 + 1.0 / old.len() as f64))
-                .sqrt();
+        let shares = 1.0 / new.len() as f64 + 1.0 / old.len() as f64;
+        let mut error = noise * (FRAC_PI_2 * shares).sqrt();
+        if let Some((pairs, of_pairs)) = self.paired(lever, quantity, beside)
+            && of_pairs < noise
+            && pairs.len() == new.len()
+            && let Some(middle) = median(&pairs)
+        {
+            ratio = middle.exp();
+            error = of_pairs * (FRAC_PI_2 / pairs.len() as f64).sqrt();
+        }
         let width = (Z * error).exp();
         let runs = new.len().min(old.len());
         Some(Change { ratio, low: ratio / width, high: ratio * width, error, runs })

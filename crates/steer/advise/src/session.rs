@@ -269,6 +269,8 @@ struct Session<'a> {
     seen: Seen,
     base: Vec<Figures>,
     digests: BTreeSet<u64>,
+    /// Which round it is, from 1.
+    round: usize,
     /// Runs as it is that failed.
     failed: usize,
     arms: Vec<Arm>,
@@ -297,7 +299,7 @@ impl<'a> Session<'a> {
         let batch = batch.min(MANY);
         let turn = if options.load.is_some() { TURN } else { 0.02 };
         let each = if options.load.is_some() { wall + Duration::from_secs_f64(TURN) } else { wall };
-        let seen = seen(&run);
+        let seen = seen(&run, stage.target);
         let arms = arms(stage.target, &seen, options)?;
         let time = options.within.unwrap_or(TIME.max(each * TIMES));
         Ok(Self {
@@ -310,6 +312,7 @@ impl<'a> Session<'a> {
             seen,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
+            round: 0,
             failed: 0,
             arms,
             count: 1,
@@ -326,6 +329,7 @@ impl<'a> Session<'a> {
         let criteria = criteria(self.options);
         let mut settled = false;
         while let Some(mut order) = self.next(settled) {
+            self.round += 1;
             // The base is the arm beyond the last.
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
@@ -405,7 +409,7 @@ impl<'a> Session<'a> {
             }
         }
         self.digests.insert(run.digest);
-        self.base.push(run.figures);
+        self.base.push(Figures { round: self.round, ..run.figures });
         Ok(())
     }
 
@@ -432,7 +436,7 @@ impl<'a> Session<'a> {
             };
             return Ok(());
         }
-        arm.runs.push(run.figures);
+        arm.runs.push(Figures { round: self.round, ..run.figures });
         arm.digests.insert(run.digest);
         arm.live = arm.live.max(run.live);
         Ok(())
@@ -483,6 +487,7 @@ impl<'a> Session<'a> {
                 self.batch
             ));
         }
+        notes.extend(self.stage.target.lent());
         if self.failed > 0 {
             notes.push(format!("{} runs as it is failed and were repeated", self.failed));
         }
@@ -549,6 +554,7 @@ fn merged(mut runs: Vec<Run>) -> Run {
         cpu: sum(Quantity::Cpu, last.cpu),
         wall: sum(Quantity::Wall, last.wall),
         metric: sum(Quantity::Metric, last.metric),
+        round: last.round,
     };
     all
 }
@@ -556,12 +562,12 @@ fn merged(mut runs: Vec<Run>) -> Run {
 /// Time from one turn of a server to the next, its start and rest among it, beside what the client takes.
 const TURN: f64 = 1.3;
 
-fn seen(run: &Run) -> Seen {
+fn seen(run: &Run, target: &Target) -> Seen {
     let mut seen = Seen::of(run.looks.clone());
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
-    seen.malloc = run.malloc;
+    (seen.allocator, seen.malloc) = (run.allocator.or(target.allocator), run.malloc);
     seen.cold = cold(run, seen.peak.bytes);
     seen
 }
@@ -577,7 +583,7 @@ fn cold(run: &Run, peak: u64) -> Option<Cold> {
         let last = run.looks.iter().rev().filter(|look| look.seconds <= end).find(full)?;
         let seconds = last.seconds - mark;
         let bytes = last.untouched.min(last.anonymous);
-        (seconds >= shortest).then_some(Cold { bytes, seconds })
+        (seconds >= shortest).then_some(Cold { bytes, seconds, range: None })
     };
     run.marks.iter().zip(ends).filter_map(window).last()
 }
@@ -634,6 +640,7 @@ mod tests {
             looks: Vec::new(),
             marks: Vec::new(),
             live: None,
+            allocator: None,
             malloc: None,
             digest: 1,
             complaint: String::new(),

@@ -16,6 +16,7 @@ use pagemill_control::run_memory::{Memory, Watch, mean};
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
+use pagemill_launch::allocator::Allocator;
 use pagemill_launch::stats_page;
 use pagemill_model::Pid;
 use pagemill_record::malloc_free::{self, MallocFree};
@@ -66,7 +67,9 @@ pub struct Run {
     pub marks: Vec<f64>,
     /// Live bytes of our heap at its fullest, if it ran on that.
     pub live: Option<u64>,
-    /// What glibc's malloc held free at rest, at its most, if it was asked.
+    /// Which malloc its largest process had, if that was looked at.
+    pub allocator: Option<Allocator>,
+    /// What that held free at rest, at its most, if it was asked.
     pub malloc: Option<MallocFree>,
     /// Digest of what it printed.
     pub digest: u64,
@@ -158,6 +161,7 @@ impl Stage<'_> {
             wall: Some(wall.as_secs_f64()),
             charge: charge.map(|bytes| bytes as f64),
             metric: said.iter().find_map(found),
+            round: 0,
         };
         Ok(Ok(Run {
             figures,
@@ -166,6 +170,7 @@ impl Stage<'_> {
             looks,
             marks: seen.marks,
             live: seen.live,
+            allocator: seen.allocator,
             malloc: seen.malloc,
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
@@ -273,6 +278,7 @@ struct Seen {
     looks: Vec<Memory>,
     marks: Vec<f64>,
     live: Option<u64>,
+    allocator: Option<Allocator>,
     malloc: Option<MallocFree>,
 }
 
@@ -287,6 +293,8 @@ impl Resting<'_> {
     /// Time that tells rest from work, seconds; and what part of a CPU makes it work.
     const SPAN: f64 = 0.2;
     const PART: f64 = 0.05;
+    /// Time for reading its heap.
+    const READING: Duration = Duration::from_secs(1);
 
     /// What the malloc of a process keeps free, where it has rested for a while.
     fn asked(&mut self, look: &Memory) -> Option<MallocFree> {
@@ -299,7 +307,7 @@ impl Resting<'_> {
         }
         self.last = Some((look.largest, look.seconds, cpu));
         let rests = pid == look.largest && cpu - before < span * Self::PART;
-        rests.then(|| malloc_free::of(self.linux, look.largest)).flatten()
+        rests.then(|| malloc_free::of(self.linux, look.largest, Self::READING).0).flatten()
     }
 }
 
@@ -331,6 +339,7 @@ impl Seen {
                 seen.looks.push(look);
                 if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
                     seen.marks.push(look.seconds);
+                    seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
                     next = look.seconds * 2.0;
                 }
                 if marks && let Some(free) = resting.asked(&look) {

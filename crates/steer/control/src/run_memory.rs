@@ -32,6 +32,8 @@ pub struct Memory {
     pub huge: u64,
     /// Resident pages that were not accessed since [`Linux::clear_referenced`], or since they were made.
     pub untouched: u64,
+    /// What `MADV_FREE` lets the kernel take back, and it has not.
+    pub lazy_free: u64,
     /// Page tables.
     pub page_tables: u64,
     /// Processes.
@@ -73,6 +75,7 @@ pub fn look(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
         sum.huge += usage.anon_huge_pages.unwrap_or(0);
         sum.untouched +=
             usage.rss.unwrap_or(0).saturating_sub(usage.referenced.unwrap_or(u64::MAX));
+        sum.lazy_free += usage.lazy_free.unwrap_or(0);
         if pss > most {
             (most, sum.largest) = (pss, pid);
         }

@@ -59,6 +59,9 @@ impl Lever for Allocator {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        seen.other_malloc()
+        match seen.allocator {
+            Some(has) if has.name() == self.name => Estimate::nothing("it has it as it is"),
+            _ => seen.other_malloc(),
+        }
     }
 }

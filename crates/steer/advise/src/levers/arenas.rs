@@ -1,5 +1,7 @@
 //! glibc's malloc with one arena: threads share free memory instead of each keeping its own.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::look::Seen;
 
@@ -27,7 +29,13 @@ impl Lever for Arenas {
         if seen.peak.threads <= seen.peak.processes {
             return Estimate::nothing("it has one thread, and so one arena");
         }
-        let share = seen.share(seen.peak.anonymous);
-        Estimate::up_to(share, 0.0, "what its threads' arenas keep free is a part of this")
+        seen.only_with(Allocator::Glibc, || {
+            let share = seen.share(
+                seen.malloc
+                    .filter(|_| seen.lives)
+                    .map_or(seen.peak.anonymous, |malloc| malloc.free),
+            );
+            Estimate::up_to(share, 0.0, "what its threads' arenas keep free is a part of this")
+        })
     }
 }

@@ -33,7 +33,7 @@ impl Lever for Ksm {
 
     fn estimate(&self, seen: &Seen) -> Estimate {
         // ksmd comes round once in seconds.
-        if seen.seconds < 5.0 {
+        if seen.seconds < 5.0 && !seen.lives {
             return Estimate::nothing(
                 "ksmd needs several seconds to merge anything, and it ends before",
             );

@@ -1,5 +1,7 @@
 //! glibc's malloc that asks for huge pages.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::look::Seen;
 
@@ -22,7 +24,8 @@ impl Lever for MallocHuge {
     fn start(&self, target: &Target) -> Result<Start, String> {
         match target.thp.as_deref() {
             Some("madvise") => {
-                target.may_preload().map(|()| Start::tuned("glibc.malloc.hugetlb=1"))
+                let huge = "glibc.malloc.hugetlb=1";
+                target.may_preload().map(|()| Start::added("GLIBC_TUNABLES", ":", huge))
             }
             Some("always") => Err("the system gives huge pages without being asked".into()),
             _ => Err("transparent huge pages are off on this system".into()),
@@ -30,6 +33,6 @@ impl Lever for MallocHuge {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        seen.more_huge_pages()
+        seen.only_with(Allocator::Glibc, || seen.more_huge_pages())
     }
 }

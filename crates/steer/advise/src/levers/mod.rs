@@ -11,6 +11,7 @@ pub mod malloc_huge;
 pub mod medium;
 pub mod never;
 pub mod plain;
+pub mod purge;
 pub mod rest;
 pub mod tried;
 pub mod trim;

@@ -1,5 +1,6 @@
 //! glibc's malloc that gives all free memory back whenever the command rests.
 
+use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
@@ -31,24 +32,25 @@ impl Lever for Rest {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        // Several threads may work at once: then a rest is missed here, which only costs a trial.
-        let threads = seen.peak.threads.max(1) as f64;
-        if seen.seconds - (seen.user + seen.system) / threads < REST {
-            return Estimate::nothing("it hardly rests, and is trimmed when it does");
-        }
-        if let Some(malloc) = seen.malloc {
-            let share = seen.share(malloc.returnable);
-            return Estimate::up_to(
-                share,
-                0.0,
-                "whole pages that glibc's malloc held free at rest",
-            );
-        }
-        let estimate = seen.other_malloc();
-        let why = match estimate.memory {
-            0.0 => estimate.why,
-            _ => "what malloc keeps free while it rests is a part of this".into(),
-        };
-        Estimate::up_to(estimate.memory, 0.0, why)
+        seen.only_with(Allocator::Glibc, || at_rest(seen))
     }
+}
+
+/// What is free whenever it rests.
+fn at_rest(seen: &Seen) -> Estimate {
+    // Several threads may work at once: then a rest is missed here, which only costs a trial.
+    let threads = seen.peak.threads.max(1) as f64;
+    if seen.seconds - (seen.user + seen.system) / threads < REST {
+        return Estimate::nothing("it hardly rests, and is trimmed when it does");
+    }
+    if let Some(malloc) = seen.malloc {
+        let share = seen.share(malloc.returnable);
+        return Estimate::up_to(share, 0.0, "whole pages that glibc's malloc held free at rest");
+    }
+    let estimate = seen.other_malloc();
+    let why = match estimate.memory {
+        0.0 => estimate.why,
+        _ => "what malloc keeps free while it rests is a part of this".into(),
+    };
+    Estimate::up_to(estimate.memory, 0.0, why)
 }

@@ -1,5 +1,7 @@
 //! glibc's malloc that gives free memory back early.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::look::Seen;
 
@@ -24,11 +26,10 @@ impl Lever for Trim {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        let share = seen.share(seen.peak.anonymous);
-        Estimate::up_to(
-            share,
-            0.0,
-            "what malloc keeps free at its end, and of large blocks, is a part of this",
-        )
+        seen.only_with(Allocator::Glibc, || {
+            seen.given_back(
+                "what malloc keeps free at its end, and of large blocks, is a part of this",
+            )
+        })
     }
 }

@@ -85,6 +85,32 @@ fn where_no_memory_is_to_be_had_time_is_taken_at_no_more_memory() {
 }
 
 #[test]
+fn where_the_machine_is_busier_in_some_rounds_pairs_tell() {
+    // A neighbour makes rounds take up to three times as long; within one all runs differ by a percent.
+    let (busy, apart) = ([1.0, 2.2, 1.4, 3.0, 1.1], [1.0, 1.01, 0.99, 1.0, 1.01]);
+    let arm = |time: f64, rounds: bool, turn: usize| -> Vec<Figures> {
+        let run = |at: usize| Figures {
+            round: if rounds { at + 1 } else { 0 },
+            ..figures(100.0, time * busy[at] * apart[(at + turn) % 5])
+        };
+        (0..5).map(run).collect()
+    };
+    let told = |rounds: bool| {
+        let levers = [arm(0.85, rounds, 1), arm(1.0, rounds, 2)];
+        judged(&arm(1.0, rounds, 0), &levers, &Criteria { goal: Goal::Speed, ..CRITERIA })
+    };
+    let by_pairs = told(true);
+    assert_eq!(by_pairs.choice.map(|(arm, _)| arm), Some(0), "{by_pairs:?}");
+    assert_eq!(by_pairs.standings[1], Standing::Out);
+    assert_eq!(told(false).choice, None, "without them nobody can tell");
+    // A lever that lacks a pair is judged as before.
+    let (base, levers) = (arm(1.0, true, 0), [arm(0.85, false, 1), arm(1.0, true, 2)]);
+    let runs = Runs { base: &base, levers: &levers, out: &[] };
+    let width = |lever: usize| runs.change(lever, Quantity::Cpu).unwrap().error;
+    assert!(width(0) > 5.0 * width(1), "{} {}", width(0), width(1));
+}
+
+#[test]
 fn of_two_that_do_the_same_the_first_is_chosen() {
     let (base, levers) = quiet(&[(0.51, 1.0), (0.5, 1.0)], LEAST);
     assert_eq!(judged(&base, &levers, &CRITERIA).choice, Some((0, Aim::Memory)));
