@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
 /// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
 /// are added without.
-pub const LAYOUTS: [(&str, u64, &str); 28] = [
+pub const LAYOUTS: [(&str, u64, &str); 29] = [
     ("advise", 1, "levers"),
     ("advise-estimates", 1, "levers,slower_memory.points"),
     ("collect", 1, "failed"),
@@ -24,6 +24,7 @@ pub const LAYOUTS: [(&str, u64, &str); 28] = [
     ("frag-show", 1, "zones"),
     ("heap", 1, "sample"),
     ("hugepages", 1, "hugepages.mappings"),
+    ("live", 1, "heat.regions"),
     ("plan", 1, "places"),
     ("plan-costs", 1, ""),
     ("plan-measure", 1, "slices"),

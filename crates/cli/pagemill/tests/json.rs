@@ -159,6 +159,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
         ("frag-induce", vec!["frag", "induce", "--dry-run", "--target", "0.5", "--json"]),
         ("heap", vec!["heap", &pid, "--json"]),
         ("hugepages", vec!["hugepages", "-p", &pid, "--json"]),
+        ("live", vec!["live", "-p", &pid, "--once", "--json"]),
         ("plan-costs", vec!["plan", "--costs", "--json"]),
         (
             "plan-measure",

@@ -172,6 +172,29 @@ fn one_frame_is_text_of_all_panes_and_leaves_the_process_alone() {
 }
 
 #[test]
+fn as_json_a_frame_is_a_line_each_interval_until_the_process_ends() {
+    let waiting = Waiting::new();
+    let mut live = pagemill();
+    live.args(["live", "-p", &waiting.pid(), "--json", "--interval", "100ms"]);
+    let mut child = live.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let frames = std::io::BufRead::lines(out)
+        .map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let mut waiting = Some(waiting);
+    let mut last = serde_json::Value::Null;
+    for (number, frame) in frames.enumerate() {
+        assert!(frame["memory"]["bytes"].as_u64() > Some(0), "{frame:#}");
+        assert!(last["time_ns"].as_u64() < frame["time_ns"].as_u64(), "{last:#} {frame:#}");
+        if number == 2 {
+            assert!(waiting.as_ref().is_some_and(Waiting::is_untouched));
+            waiting = None;
+        }
+        last = frame;
+    }
+    assert_eq!((child.wait().unwrap().code(), &last["over"]), (Some(0), &true.into()), "{last:#}");
+}
+
+#[test]
 fn a_heap_of_ours_says_how_much_of_it_is_live() {
     let mut command = pagemill();
     let waiting =

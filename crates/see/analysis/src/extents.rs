@@ -7,7 +7,7 @@
 //!                                   5.2:         arena 12 │ slab 1 │ 3 flags │ state 2 │ szind 8 │ nfree 10 │ …
 //! ```
 //!
-//! An extent in use is one large block, or a *slab*: equal regions of the size class `szind`, of which `nfree` are free.
+//! An extent in use is one large block, or a *slab*: equal regions of size class `szind`, of which `nfree` are free.
 //! One that is not is dirty (its pages are in memory until they decay), muzzy (they were given by `MADV_FREE`), or
 //! retained (address space). Which version wrote the bits, and whether it was built with classes of 8 or 16 bytes, is
 //! told by which reading makes sense of all extents: the tree repeats slab and class, and a slab is full of regions.

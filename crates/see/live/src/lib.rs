@@ -14,5 +14,6 @@
 
 pub mod draw;
 pub mod feed;
+pub mod json;
 pub mod state;
 pub mod terminal;

@@ -22,8 +22,8 @@ const MOST: u64 = 16 << 30;
 /// What a malloc holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MallocFree {
-    /// Its heap, bytes. Of glibc the address space of all arenas, without blocks that are mapped by themselves: those go
-    /// back when they are freed. Of jemalloc all extents but those that were given back.
+    /// Its heap, bytes. Of glibc the address space of all arenas, without blocks that are mapped by themselves: those
+    /// go back when they are freed. Of jemalloc all extents but those that were given back.
     pub heap: u64,
     /// Free in it.
     pub free: u64,

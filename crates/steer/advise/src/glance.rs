@@ -2,8 +2,8 @@
 //!
 //! A running program is looked at for a while. Its pages, or a sample of them, are marked as not accessed once, at the
 //! beginning ([`crate::marks`]), and some of its huge pages are read for pages of zeros, from outside. Pauses between
-//! looks are 100 times what a look takes, and its malloc is read for a twentieth of the time at the most, so that all of
-//! it costs the program 2 % at the most.
+//! looks are 100 times what a look takes, and its malloc is read for a twentieth of the time at the most: all of it
+//! costs the program 2 % at the most.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -23,6 +23,7 @@ use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::stdio;
 use pagemill_live::draw::{self, theme::Theme};
 use pagemill_live::feed::{Attached, Attaching, Feed, Followed};
+use pagemill_live::json;
 use pagemill_live::state::State;
 use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
 use pagemill_model::{Bytes, Nanos, Pid};
@@ -34,6 +35,7 @@ Examples:
   pagemill live -- ./server --port 8000
   pagemill live pagemill-redis-server.4711     a recording in the making, or a finished one
   pagemill live -p 4711 --once                 one frame as text
+  pagemill live -p 4711 --json                 a frame as JSON each second, a line each
 ";
 
 const AFTER: &str = "\
@@ -58,6 +60,8 @@ pub struct Arguments {
     /// Print one frame as text, after one interval, and end.
     #[arg(long, conflicts_with = "command")]
     once: bool,
+    #[command(flatten)]
+    printed: crate::values::Printed,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -74,7 +78,7 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
     if !arguments.command.is_empty() {
         return command(&linux, &arguments.command, interval);
     }
-    if !arguments.once {
+    if !arguments.once && !arguments.printed.json {
         terminal::check()?;
     }
     let mut feed: Box<dyn Feed> = match (&arguments.recording, arguments.pid) {
@@ -90,10 +94,10 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
     let mut state = State::of(feed.meta());
     let mut around = Around::new(linux);
     let mut view = View::new(theme(), interval);
-    if arguments.once {
-        return once(feed.as_mut(), &mut state, &view, &mut around, arguments.pid.is_some());
-    }
     let signals = signals()?;
+    if arguments.once || arguments.printed.json {
+        return print(arguments, feed.as_mut(), &mut state, (&view, &mut around), &signals);
+    }
     terminal::watch(feed.as_mut(), &mut state, &mut view, &signals, &mut || around.look())?;
     Ok(Exit::Ok)
 }
@@ -112,33 +116,48 @@ fn signals() -> Result<Signals> {
 /// Lines and columns of a frame as text, where no terminal says.
 const PLAIN: (u16, u16) = (80, 60);
 
-/// One frame, after an interval for what is counted by time.
-fn once(
+/// Frames without a terminal, as text or JSON: one, or one each interval. What lives is looked at for an interval before,
+/// for what is counted by time.
+fn print(
+    arguments: &Arguments,
     feed: &mut dyn Feed,
     state: &mut State,
-    view: &View,
-    around: &mut Around,
-    lives: bool,
+    (view, around): (&View, &mut Around),
+    signals: &Signals,
 ) -> Result<Exit> {
+    let waits = arguments.pid.is_some() || !arguments.once;
     around.look();
-    let end = Instant::now() + view.interval;
-    loop {
-        feed.look(state)?;
-        let now = Instant::now();
-        if !lives || now >= end || feed.condition().over {
+    for frame in 0_u64.. {
+        let end = Instant::now() + view.interval;
+        loop {
+            feed.look(state)?;
+            let now = Instant::now();
+            if !waits || now >= end || feed.condition().over {
+                break;
+            }
+            let received = signals.wait(feed.due().min(end).saturating_duration_since(now))?;
+            if received.is_some_and(|received| signal::ENDS.contains(&received.signal)) {
+                return Ok(Exit::Ok);
+            }
+        }
+        if arguments.pid.is_some() && state.memory.last.is_none() {
+            bail!("process {} has ended", feed.meta().pid);
+        }
+        if arguments.printed.json {
+            let value = json::frame(state, feed, &around.look());
+            stdio::stdout(&crate::answer::line("live", value, frame == 0)?);
+        } else {
+            let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
+            let mut plain = view.clone();
+            // Text is for every reader.
+            plain.theme.colour = false;
+            let lines = plain.lines(state, feed, &around.look(), ((width, PLAIN.1), ""));
+            stdio::stdout(&draw::text(&lines));
+        }
+        if arguments.once || feed.condition().over {
             break;
         }
-        std::thread::sleep(feed.due().min(end).saturating_duration_since(now));
     }
-    if lives && state.memory.last.is_none() {
-        bail!("process {} has ended", feed.meta().pid);
-    }
-    let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
-    let mut plain = view.clone();
-    // Text is for every reader.
-    plain.theme.colour = false;
-    let lines = plain.lines(state, feed, &around.look(), ((width, PLAIN.1), ""));
-    stdio::stdout(&draw::text(&lines));
     Ok(Exit::Ok)
 }
 
