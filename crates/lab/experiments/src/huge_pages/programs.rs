@@ -212,28 +212,7 @@ impl Bench<'_> {
             "mcf" => built_in(self.scale / 2.0, &[]),
             // 1 GiB of hog.
             "mix" => built_in(self.scale, &[]),
-            "redis" => {
-                let mut all = vec![find("redis-server", "redis-server")?.into()];
-                all.extend(words(&["--port", "0", "--save", "", "--appendonly", "no"]));
-                all.extend(words(&["--daemonize", "no", "--disable-thp", "no", "--unixsocket"]));
-                all.push(self.at("redis.sock").into());
-                all
-            }
-            "memcached" => {
-                let mut all = vec![find("memcached", "memcached")?.into()];
-                all.extend(words(&["-m", "8192", "-t", "1", "-s"]));
-                all.push(self.at("memcached.sock").into());
-                if self.linux.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0) {
-                    all.extend(words(&["-u", "root"]));
-                }
-                all
-            }
-            "wiredtiger" => {
-                let (server, data) = (wiredtiger::built()?, self.at("wiredtiger"));
-                // All records fit, so that what is measured is memory and not the disk.
-                let cache = self.scaled(2048).max(128).to_string();
-                vec![server.into(), self.at("wiredtiger.sock").into(), data.into(), cache.into()]
-            }
+            "redis" | "memcached" | "wiredtiger" => self.server(program)?,
             "xz" => {
                 let text = self.at("xz.txt");
                 if !text.exists() {
@@ -275,6 +254,35 @@ impl Bench<'_> {
                 all
             }
             other => bail!("no program is called {other:?}"),
+        })
+    }
+
+    /// The command line of a server.
+    fn server(&self, program: &str) -> Result<Vec<OsString>> {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        Ok(match program {
+            "redis" => {
+                let mut all = vec![find("redis-server", "redis-server")?.into()];
+                all.extend(words(&["--port", "0", "--save", "", "--appendonly", "no"]));
+                all.extend(words(&["--daemonize", "no", "--disable-thp", "no", "--unixsocket"]));
+                all.push(self.at("redis.sock").into());
+                all
+            }
+            "memcached" => {
+                let mut all = vec![find("memcached", "memcached")?.into()];
+                all.extend(words(&["-m", "8192", "-t", "1", "-s"]));
+                all.push(self.at("memcached.sock").into());
+                if self.linux.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0) {
+                    all.extend(words(&["-u", "root"]));
+                }
+                all
+            }
+            _ => {
+                let (server, data) = (wiredtiger::built()?, self.at("wiredtiger"));
+                // All records fit, so that what is measured is memory and not the disk.
+                let cache = self.scaled(2048).max(128).to_string();
+                vec![server.into(), self.at("wiredtiger.sock").into(), data.into(), cache.into()]
+            }
         })
     }
 
@@ -441,8 +449,7 @@ impl Bench<'_> {
     /// Runs a client to its end. Returns what it printed.
     fn load(&self, mut client: Command, what: &str) -> Result<String> {
         self.signals.restore_in(&mut client);
-        let printed = self.at("benchmark");
-        client.stderr(Stdio::null()).stdout(fs::File::create(&printed)?);
+        client.stderr(Stdio::null()).stdout(fs::File::create(self.at("benchmark"))?);
         let mut client = client.spawn().with_context(|| format!("cannot start {what}"))?;
         let status = loop {
             if let Some(status) = client.try_wait()? {
@@ -455,7 +462,7 @@ impl Bench<'_> {
             }
         };
         ensure!(status.success(), "{what} ended with {status}");
-        Ok(fs::read_to_string(printed)?)
+        Ok(fs::read_to_string(self.at("benchmark"))?)
     }
 
     fn load_memcached(&self, running: &mut Running) -> Result<Figures> {
