@@ -312,11 +312,9 @@ impl Launcher {
         if let Some(tries) = launcher.options.policy.tries() {
             let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
             launcher.trials = trial::beginning(linux, tries, &view);
-            let wide = launcher
-                .isolation
-                .as_ref()
-                .filter(|_| launcher.trials.first == Action::Fault64k && !launcher.huge_unasked);
-            launcher.medium_unasked = wide.is_some_and(|isolation| isolation.widen(linux));
+            let wide = launcher.trials.first == Action::Fault64k && !launcher.huge_unasked;
+            let isolation = launcher.isolation.as_ref().filter(|_| wide);
+            launcher.medium_unasked = isolation.is_some_and(|isolation| isolation.widen(linux));
         }
         launcher.found();
         if let Some(pid) = launcher.options.pid {
