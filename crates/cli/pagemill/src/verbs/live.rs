@@ -116,8 +116,8 @@ fn signals() -> Result<Signals> {
 /// Lines and columns of a frame as text, where no terminal says.
 const PLAIN: (u16, u16) = (80, 60);
 
-/// Frames without a terminal, as text or JSON: one, or one each interval. What lives is looked at for an interval before,
-/// for what is counted by time.
+/// Frames without a terminal, as text or JSON: one, or one each interval. What lives is looked at for an interval
+/// before, for what is counted by time.
 fn print(
     arguments: &Arguments,
     feed: &mut dyn Feed,
