@@ -1,7 +1,8 @@
 //! The page heap: runs of 4 KiB granules out of 2 MiB chunks of private anonymous memory.
 //!
 //! Terms: a free run is **dirty** (its memory is resident, but for granules that are known to be **absent**) or
-//! **clean** (never touched or given back, reads as zero). Runs may cross chunks that lie side by side, but none is longer than 16 MiB.
+//! **clean** (never touched or given back, reads as zero). Runs may cross chunks that lie side by side, but none is
+//! longer than 16 MiB.
 //!
 //! ```text
 //!  bins[dirty|clean][88]   exact lengths 1..=32, then eight a doubling up to 4096 granules

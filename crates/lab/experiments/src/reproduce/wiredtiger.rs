@@ -2,8 +2,8 @@
 //!
 //! Its source comes from the Python package index by `pip`, wherever the user has configured that, and is held to a
 //! checksum. It is built with CMake once, and kept in the cache (`$XDG_CACHE_HOME/pagemill`); the server around it is
-//! `wiredtiger/server.c`, which speaks Redis' protocol. It runs as a program of its own: the engine is under the GPL, and
-//! nothing of pagemill is linked with it. `$PAGEMILL_WIREDTIGER` names a server that is built already.
+//! `wiredtiger/server.c`, which speaks Redis' protocol. It runs as a program of its own: the engine is under the GPL,
+//! and nothing of pagemill is linked with it. `$PAGEMILL_WIREDTIGER` names a server that is built already.
 
 use std::env;
 use std::fs;
