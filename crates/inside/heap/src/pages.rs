@@ -27,11 +27,9 @@ use crate::lock::{Lock, Locked};
 use crate::meta::Meta;
 use crate::os::Os;
 use crate::pagemap::PageMap;
-use crate::size::GRANULE;
+use crate::size::{CHUNK, GRANULE};
 use crate::span::{Span, SpanRef, State, UNLISTED};
 
-/// Bytes of a chunk.
-pub const CHUNK: usize = 2 << 20;
 const CHUNK_GRANULES: usize = CHUNK / GRANULE;
 /// Bytes of an island, in the middle of two chunks of which the rest is inaccessible.
 const ISLAND: usize = 1 << 20;

@@ -17,6 +17,9 @@ pub const SMALL_MAX: usize = 32 * 1024;
 /// Bytes of a granule: the unit of the page heap and of the page map, whatever the page size is.
 pub const GRANULE: usize = 4096;
 
+/// Bytes of a chunk: what the page heap takes from the operating system at a time.
+pub const CHUNK: usize = 2 << 20;
+
 /// Longest span in bytes.
 pub const SPAN_MAX: usize = 64 * 1024;
 

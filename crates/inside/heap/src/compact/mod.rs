@@ -15,7 +15,7 @@
 
 use core::ops::Range;
 
-use crate::pages::CHUNK;
+use crate::size::CHUNK;
 
 mod batch;
 mod census;
