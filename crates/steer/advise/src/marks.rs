@@ -5,14 +5,16 @@
 //! beginning anywhere.
 //!
 //! ```text
-//!  before     marked                    in the end
-//!  u0         u1: sample = u1 - u0      u2: of the sample stayed f = (u2 - u0) / (u1 - u0)
-//!                                       not accessed = u2 + f · (anonymous memory - u1)
+//!  before     sample of s                 in the end
+//!  u0         m = s · (1 - u0 / all)      u2: of the sample stayed f = (u2 - u0) / m
+//!                                         not accessed = u2 + f · (all - u0 - m)
 //! ```
 //!
-//! where `u` are the pages that are not marked as accessed, of the whole process: what stays so from a look before is
-//! known, and no part of the sample. The interval is Wilson's for `f` of as many trials as there are blocks in the
-//! sample: as if each were accessed as a whole or not at all.
+//! where `u` are the pages that are not marked as accessed, of the whole process, and `all` is its anonymous memory:
+//! what stays so from a look before is known, and a random sample has its share of it. How many pages are marked is not
+//! read from the process after marking: those that it accesses all the time are accessed again by then. The interval is
+//! Wilson's for `f` of as many trials as there are blocks in the sample: as if each were accessed as a whole or not at
+//! all.
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::statistics::Random;
@@ -39,8 +41,8 @@ const Z: f64 = 1.96;
 pub(crate) struct Marks {
     /// Bytes that were not marked as accessed before.
     before: u64,
-    /// And then.
-    after: u64,
+    /// Bytes that the sample marked, as far as they were not so before.
+    marked: u64,
     /// Whether it is a sample; else all of its memory is marked.
     sampled: bool,
 }
@@ -57,13 +59,15 @@ impl Marks {
         let entries = rss.saturating_sub(huge) / page_size() as u64 + huge / HUGE;
         let most = (time.as_secs_f64() * SHARE / ACCESS.as_secs_f64()) as u64;
         let sampled = entries > most;
+        let before = untouched(&usage);
         if !sampled {
             linux.clear_referenced(pid)?;
-        } else if let Err(error) = sample(linux, pid, most) {
-            return Ok(Err(error));
+            return Ok(Ok(Self { before, marked: rss.saturating_sub(before), sampled }));
         }
-        let after = untouched(&linux.smaps_rollup(pid)?);
-        Ok(Ok(Self { before: untouched(&usage), after, sampled }))
+        let all = usage.anonymous.unwrap_or(0).max(1);
+        let new = 1.0 - before.min(all) as f64 / all as f64;
+        let marked = sample(linux, pid, most);
+        Ok(marked.map(|bytes| Self { before, marked: (bytes as f64 * new) as u64, sampled }))
     }
 
     /// What was not accessed for so many seconds, by what the process is in the end.
@@ -73,9 +77,9 @@ impl Marks {
         if !self.sampled {
             return Cold { bytes: stayed.min(anonymous), seconds, range: None };
         }
-        let marked = self.after.saturating_sub(self.before).max(1) as f64;
+        let marked = self.marked.max(1) as f64;
         let part = (stayed.saturating_sub(self.before) as f64 / marked).min(1.0);
-        let rest = anonymous.saturating_sub(self.after) as f64;
+        let rest = anonymous.saturating_sub(self.before + self.marked) as f64;
         let all = |part: f64| (stayed.min(anonymous) + (part * rest) as u64).min(anonymous);
         let (low, high) = interval(part, (marked / HUGE as f64).max(1.0));
         let range = Bounds { low: all(low), high: all(high) };
@@ -92,8 +96,8 @@ fn interval(part: f64, trials: f64) -> (f64, f64) {
     (end(-1.0), end(1.0))
 }
 
-/// Marks blocks of anonymous memory that the program pays for with about `most` accesses.
-fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<()> {
+/// Marks blocks of anonymous memory that the program pays for with about `most` accesses. Returns bytes.
+fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
     let why = "what it accesses was not looked at: to mark all of its memory would cost it too much (a longer --for \
                affords it), and a part";
     let pages = Pages::of(linux, pid).context(why)?;
@@ -123,7 +127,7 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<()> {
         count >= FEWEST,
         "{why} of it that can be marked is too small to tell ({count} blocks of 2 MiB)"
     );
-    Ok(())
+    Ok(count as u64 * HUGE)
 }
 
 #[cfg(test)]
@@ -144,7 +148,7 @@ mod tests {
     fn a_sample_tells_of_all_with_an_interval_that_narrows() {
         let read = |scale: u64, stayed: u64| {
             let marks =
-                Marks { before: 10 * scale * HUGE, after: 110 * scale * HUGE, sampled: true };
+                Marks { before: 10 * scale * HUGE, marked: 100 * scale * HUGE, sampled: true };
             let cold = marks.read(&usage(1010 * scale, stayed * scale), 1.0);
             let of = |bytes: u64| bytes as f64 / (scale * HUGE) as f64;
             let Bounds { low, high } = cold.range.unwrap();
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn where_all_is_marked_what_stayed_is_all() {
-        let marks = Marks { before: 10 * HUGE, after: 1010 * HUGE, sampled: false };
+        let marks = Marks { before: 10 * HUGE, marked: 1000 * HUGE, sampled: false };
         let cold = Cold { bytes: 310 * HUGE, seconds: 2.0, range: None };
         assert_eq!(marks.read(&usage(1010, 310), 2.0), cold);
     }
