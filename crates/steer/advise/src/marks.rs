@@ -1,8 +1,8 @@
 //! What a running process does not access for a while: its pages are marked as not accessed, and counted in the end.
 //!
 //! The first access to a page that is marked costs the program [`ACCESS`]. So all are marked only where that is no more
-//! than [`SHARE`] of the time of the look; else a sample is: blocks of 2 MiB of its anonymous memory, one in so many,
-//! beginning anywhere.
+//! than [`SHARE`] of the time of the look; else a sample is: blocks of 2 MiB of its anonymous memory, one of
+//! so many, any of them.
 //!
 //! ```text
 //!  before     sample of s                 in the end
@@ -111,17 +111,20 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
     }
     let all: u64 = blocks.iter().map(|(_, cost)| cost).sum();
     let one_in = (all as f64 / most as f64).max(1.0);
-    // Others than in the look before.
+    // One of each `one_in` blocks, any of them: a look after this one has its share of the same, not all or none.
     let mut random = Random::new(clock::monotonic().as_nanos() as u64);
-    let (mut at, mut count) = (random.index(1 << 20) as f64 / f64::from(1 << 20) * one_in, 0);
-    while let Some((start, _)) = blocks.get(at as usize) {
+    let mut unit = || random.index(1 << 20) as f64 / f64::from(1 << 20);
+    let mut count = 0;
+    for at in 0..(blocks.len() as f64 / one_in) as usize {
+        let Some((start, _)) = blocks.get(((at as f64 + unit()) * one_in) as usize) else {
+            continue;
+        };
         // One that goes meanwhile is not marked; who may not mark any is told.
         match pages.mark_untouched(*start, HUGE) {
             Ok(()) => count += 1,
             Err(error) if count == 0 => return Err(error).context(why),
             Err(_) => {}
         }
-        at += one_in;
     }
     ensure!(
         count >= FEWEST,
