@@ -5,8 +5,11 @@
 //!  for memory unfragmented, fragmented:
 //!    for each repetition: programs and arms in seeded random order
 //!      (fragment again what the last run mended) ──► warm ──► run, measured
-//!    once each: the same with page faults recorded, for the faults alone
+//!    once each, if cbmm+ is among the arms: the same with page faults recorded, for the faults alone
 //! ```
+//!
+//! Where `auto` and a static setting are among the arms, the static setting that is best so far runs once more in each
+//! repetition: what two equal arms differ by is the noise ([`best_static`]).
 //!
 //! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each
 //! run as much as it takes, and some, is touched and given back, in huge pages and in base pages (fragmented: base
@@ -19,9 +22,12 @@
 //! Always true: the settings are on loan, the fragmenter's memory goes with it; a published number is shown and
 //! never used; a run that failed is in the results with its reason.
 
+mod best_static;
+mod everyday;
 pub mod programs;
 mod report;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -69,6 +75,12 @@ const MEDIUM: &str = "linux-64k";
 
 /// What the publication compares with.
 const BASELINE: &str = "linux-always";
+
+/// The policy that is to win.
+const OURS: &str = "cbmm+";
+
+/// The policy that is to lose nowhere.
+const AUTO: &str = "auto";
 
 /// What free memory can be.
 const FRAGMENTED: &str = "fragmented";
@@ -159,6 +171,8 @@ type Key = (&'static str, &'static str, &'static str);
 pub struct Outcome {
     options: Options,
     cells: Vec<Cell>,
+    /// Runs under the best static setting, once more in each repetition.
+    again: Vec<Cell>,
     /// Page faults of the traced runs.
     faults: BTreeMap<Key, Histogram>,
     /// What a reader should know: scores, what was left out and why.
@@ -182,9 +196,10 @@ pub fn run(
     mut say: impl FnMut(&str),
 ) -> Result<Outcome> {
     let scale = options.scale;
-    let bench = Bench { linux, executable, inputs, signals, scale };
+    let bench = Bench { linux, executable, inputs, signals, scale, cluster: OnceCell::new() };
     let mut outcome = Outcome {
         cells: Vec::new(),
+        again: Vec::new(),
         faults: BTreeMap::new(),
         notes: Vec::new(),
         interrupted: false,
@@ -268,11 +283,20 @@ impl Outcome {
         // Page faults second: where time is short the last repetition is missed least.
         let measured = (1..=self.options.repetitions).map(Some);
         let mut rounds: Vec<Option<u32>> = measured.collect();
-        rounds.insert(1, None);
+        if self.options.arms.contains(&OURS) {
+            rounds.insert(1, None);
+        }
         for round in rounds {
             let named = round.map_or("page faults".into(), |round| format!("repetition {round}"));
-            random.shuffle(&mut order);
-            for &(program, arm) in &order {
+            let mut runs: Vec<_> =
+                order.iter().map(|&(program, arm)| (program, arm, false)).collect();
+            let best =
+                |program: &&'static str| Some((*program, self.cheapest(state, program)?, true));
+            if round.is_some() && self.options.arms.contains(&AUTO) {
+                runs.extend(self.options.programs.iter().filter_map(best));
+            }
+            random.shuffle(&mut runs);
+            for (program, arm, again) in runs {
                 let this = format!("{state}, {named}: {program} under {arm}");
                 if until.is_some_and(|until| Instant::now() > until) {
                     self.notes.push(format!("{this} and what follows: the time was used up"));
@@ -282,15 +306,7 @@ impl Outcome {
                 if fragmenter.is_some() {
                     prepare(bench, fragmenter.as_mut())?;
                 }
-                let enabled = if arm == BASELINE { "always" } else { "madvise" };
-                loan.set(thp::ENABLED, enabled)?;
-                loan.set(thp::DEFRAG, "always")?;
-                if loan.found().value(thp::MEDIUM).is_some() {
-                    // Arms that use them borrow it by themselves.
-                    loan.set(thp::MEDIUM, "never")?;
-                }
-                warm(bench.memory(program), fragmenter.is_none())?;
-                bench.go_on(Duration::ZERO)?;
+                warm_up(bench, loan, (program, arm), fragmenter.is_none())?;
                 let outcome = match round {
                     Some(_) => bench.measure(program, arm),
                     None => bench.faults(program, arm).map(|times| {
@@ -302,7 +318,8 @@ impl Outcome {
                     Err(error) if error.is::<Interrupted>() => return Err(error),
                     outcome => outcome.map_err(|error| format!("{error:#}")),
                 };
-                self.cells.push(Cell { state, program, arm, round, outcome });
+                let cells = if again { &mut self.again } else { &mut self.cells };
+                cells.push(Cell { state, program, arm, round, outcome });
             }
         }
         Ok(())
@@ -327,7 +344,7 @@ impl Outcome {
 
     /// Whether a run failed.
     pub fn has_failures(&self) -> bool {
-        self.cells.iter().any(|cell| cell.outcome.is_err())
+        self.cells.iter().chain(&self.again).any(|cell| cell.outcome.is_err())
     }
 }
 
@@ -338,6 +355,23 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
     }
     let score = FreeMemory::quick(bench.linux)?.unusable(ORDER);
     Ok(score.0 as f64 / 1000.0)
+}
+
+/// Makes the settings those of an arm, and memory warm.
+fn warm_up(
+    bench: &Bench<'_>,
+    loan: &Loan<Files>,
+    (program, arm): (&str, &str),
+    huge: bool,
+) -> Result<()> {
+    loan.set(thp::ENABLED, if arm == BASELINE { "always" } else { "madvise" })?;
+    loan.set(thp::DEFRAG, "always")?;
+    if loan.found().value(thp::MEDIUM).is_some() {
+        // Arms that use them borrow it by themselves.
+        loan.set(thp::MEDIUM, "never")?;
+    }
+    warm(bench.memory(program), huge)?;
+    bench.go_on(Duration::ZERO)
 }
 
 /// Touches as much memory as the program takes and gives it back, so that the host has it.

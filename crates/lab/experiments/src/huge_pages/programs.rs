@@ -11,15 +11,17 @@
 //! | `xz` | compresses text at level 9 | start to end |
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
+//! | `postgres` | a cluster on a Unix socket, `pgbench` selects from it | of the transactions |
+//! | `pass`, `zstd`, `node`, `java`, `duckdb` | [`super::everyday`] | start to end |
 //!
 //! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two
 //! and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -40,13 +42,14 @@ use pagemill_model::recording::Reader;
 use pagemill_workloads::generate;
 use serde_json::Value;
 
+use super::everyday::{self, Cluster, interpreter};
 use crate::reproduce::found::find;
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
 use crate::reproduce::target::Interrupted;
 use crate::reproduce::wiredtiger;
 
 /// All of them.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 18] = [
     "growing-server",
     "thp-ubmk",
     "redis",
@@ -59,13 +62,24 @@ pub const NAMES: [&str; 12] = [
     "sqlite",
     "python",
     "gcc",
+    "pass",
+    "zstd",
+    "node",
+    "java",
+    "postgres",
+    "duckdb",
 ];
+
+/// The policies that need nothing of ours.
+pub const STATIC: [&str; 4] = ["linux-always", "linux-madvise", "linux-64k", "linux-never"];
 
 /// Figures of a run, by name: seconds, bytes, shares.
 pub type Figures = BTreeMap<&'static str, f64>;
 
 /// Bytes of a value that is set.
 const VALUE: usize = 2048;
+/// The figure of the CPU time of a program and of what is beside it, its client apart.
+pub const OWN: &str = "cpu_own";
 /// Requests in flight.
 const PIPELINE: usize = 16;
 
@@ -92,6 +106,8 @@ pub struct Bench<'a> {
     pub signals: &'a Signals,
     /// Factor on all sizes.
     pub scale: f64,
+    /// The cluster of `postgres`, made when it is first wanted.
+    pub cluster: OnceCell<Cluster>,
 }
 
 /// Why a program cannot be run here; `None` if it can.
@@ -105,15 +121,17 @@ pub fn missing(program: &str) -> Option<String> {
         "wiredtiger" => wiredtiger::built().err().map(|error| error.to_string()),
         "xz" => need(&[("xz", "xz-utils")]),
         "sqlite" => need(&[("sqlite3", "sqlite3")]),
-        "python" => need(&[("python3", "python3")]),
+        "python" | "pass" => need(&[("python3", "python3")]),
         "gcc" => compiler_proper().err().map(|error| error.to_string()),
-        _ => None,
+        _ => everyday::missing(program),
     }
 }
 
 /// A wrapper with a program in it, and who watches them. Ends both when dropped.
 struct Running {
     child: Child,
+    /// CPU time of children that had ended when it was started.
+    before: Duration,
     watch: Option<(mpsc::Sender<()>, JoinHandle<Seen>)>,
 }
 
@@ -179,6 +197,23 @@ impl Bench<'_> {
         (fixed + scaled * self.scale) * (1_u64 << 30) as f64
     }
 
+    fn cluster(&self) -> Result<&Cluster> {
+        if self.cluster.get().is_none() {
+            let _ = self.cluster.set(Cluster::new(self.signals, self.scaled(20))?);
+        }
+        self.cluster.get().context("there is no cluster")
+    }
+
+    /// Text to compress.
+    fn text(&self) -> Result<PathBuf> {
+        let text = self.at("text");
+        if !text.exists() {
+            let mut out = std::io::BufWriter::new(fs::File::create(&text)?);
+            generate::sql_script(&mut out, self.scaled(60_000), 1)?;
+        }
+        Ok(text)
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.inputs.directory().join(name)
     }
@@ -214,14 +249,9 @@ impl Bench<'_> {
             "mix" => built_in(self.scale, &[]),
             "redis" | "memcached" | "wiredtiger" => self.server(program)?,
             "xz" => {
-                let text = self.at("xz.txt");
-                if !text.exists() {
-                    let rows = self.scaled(60_000);
-                    generate::sql_script(&mut std::io::BufWriter::new(file("xz.txt")?), rows, 1)?;
-                }
                 let mut all = vec![find("xz", "xz-utils")?.into()];
                 all.extend(words(&["-9", "-T1", "-k", "-c"]));
-                all.push(text.into());
+                all.push(self.text()?.into());
                 all
             }
             "sqlite" => {
@@ -251,6 +281,21 @@ impl Bench<'_> {
                 let mut all = vec![compiler_proper()?.into()];
                 all.extend(words(&["-quiet", "-O1", "-o", "/dev/null"]));
                 all.push(source.into());
+                all
+            }
+            "pass" => vec![interpreter()?, "-c".into(), "pass".into()],
+            "zstd" => {
+                let mut all = vec![find("zstd", "zstd")?.into()];
+                all.extend(words(&["-q", "-12", "--single-thread", "-c"]));
+                all.push(self.text()?.into());
+                all
+            }
+            "postgres" => self.cluster()?.server()?,
+            "node" | "java" | "duckdb" => {
+                let (mut all, name, script) = everyday::script(program)?;
+                fs::write(self.at(name), script)?;
+                all.push(self.at(name).into());
+                all.push(self.scaled(1_000_000).to_string().into());
                 all
             }
             other => bail!("no program is called {other:?}"),
@@ -289,8 +334,11 @@ impl Bench<'_> {
     fn start(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<Running> {
         let _ = fs::remove_file(self.at("stats.json"));
         let mut words: Vec<OsString> = vec![self.executable.clone().into()];
-        words.extend(["run", "--huge", arm, "--stats"].map(OsString::from));
-        words.push(self.at("stats.json").into());
+        words.extend(["run", "--huge", arm].map(OsString::from));
+        // Nobody stays beside a program that the kernel's own settings are for, unless there is something to count.
+        if !STATIC.contains(&arm) {
+            words.extend(["--stats".into(), self.at("stats.json").into()]);
+        }
         if arm == "cbmm" {
             let profile = self.at("profile.csv");
             fs::write(&profile, PROFILE)?;
@@ -309,10 +357,12 @@ impl Bench<'_> {
         self.signals.restore_in(&mut command);
         let create = |name: &str| fs::File::create(self.at(name));
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
+        let before = of_ended();
         let mut child = command.spawn().context("cannot start this binary")?;
-        let watch = traced.is_none().then(|| watch(self.linux, Pid(child.id()))).transpose();
+        let alone = matches!(arm, "linux-never" | "linux-madvise");
+        let watch = traced.is_none().then(|| watch(self.linux, Pid(child.id()), alone)).transpose();
         let watch = watch.inspect_err(|_| kill(&mut child))?;
-        Ok(Running { child, watch })
+        Ok(Running { child, before, watch })
     }
 
     fn complaint(&self) -> String {
@@ -322,11 +372,9 @@ impl Bench<'_> {
 
     /// Runs a program and measures it.
     pub fn measure(&self, program: &str, arm: &str) -> Result<Figures> {
-        let before = resources(Whose::EndedChildren);
         let (mut figures, seen) = self.run(program, arm, None)?;
-        let after = resources(Whose::EndedChildren);
-        let cpu = (after.user + after.system).saturating_sub(before.user + before.system);
-        figures.insert("cpu_all", cpu.as_secs_f64());
+        let client = figures.get("client").copied().unwrap_or(0.0);
+        figures.insert(OWN, figures["cpu_all"] - client);
         figures.entry("resident").or_insert(seen.resident as f64);
         if seen.anonymous > 0 {
             figures.entry("share").or_insert(seen.huge as f64 / seen.anonymous as f64);
@@ -361,13 +409,20 @@ impl Bench<'_> {
         }
         let began = Instant::now();
         let mut running = self.start(program, arm, traced)?;
-        let (figures, status) = match program {
-            "redis" => (self.load_redis(&mut running)?, running.end()?),
-            "memcached" => (self.load_memcached(&mut running)?, running.end()?),
-            "wiredtiger" => (self.load_wiredtiger(&mut running)?, running.end()?),
-            _ => self.to_the_end(&mut running, began)?,
+        let served = matches!(program, "redis" | "memcached" | "wiredtiger" | "postgres");
+        let (mut figures, status) = if served {
+            let mut figures = match program {
+                "redis" => self.load_redis(&mut running)?,
+                "memcached" => self.load_memcached(&mut running)?,
+                "wiredtiger" => self.load_wiredtiger(&mut running)?,
+                _ => self.load_postgres(&mut running)?,
+            };
+            // Nobody but clients has ended since it was started.
+            figures.insert("client", of_ended().saturating_sub(running.before).as_secs_f64());
+            (figures, running.end()?)
+        } else {
+            self.to_the_end(&mut running, began)?
         };
-        let served = matches!(program, "redis" | "memcached" | "wiredtiger");
         // A server that handles the signal ends with 0, another one by the signal.
         ensure!(
             status.success() || served && status.code().is_none(),
@@ -375,6 +430,7 @@ impl Bench<'_> {
             self.complaint()
         );
         let seen = running.seen();
+        figures.insert("cpu_all", of_ended().saturating_sub(running.before).as_secs_f64());
         let reported = matches!(program, "growing-server" | "thp-ubmk");
         Ok((if reported { self.reported(figures)? } else { figures }, seen))
     }
@@ -446,6 +502,19 @@ impl Bench<'_> {
         Ok(Figures::from([("time", time), ("p99", p99), ("p99.9", p999)]))
     }
 
+    fn load_postgres(&self, running: &mut Running) -> Result<Figures> {
+        let cluster = self.cluster()?;
+        drop(self.connect(running, &cluster.socket())?);
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !cluster.is_ready()? {
+            ensure!(Instant::now() < patience, "the server is not ready");
+            self.go_on(Duration::from_millis(5))?;
+        }
+        let began = Instant::now();
+        self.load(cluster.client(self.scaled(20_000))?, "pgbench")?;
+        Ok(Figures::from([("time", began.elapsed().as_secs_f64())]))
+    }
+
     /// Runs a client to its end. Returns what it printed.
     fn load(&self, mut client: Command, what: &str) -> Result<String> {
         self.signals.restore_in(&mut client);
@@ -499,20 +568,6 @@ impl Bench<'_> {
     }
 }
 
-/// Python itself: what is found first may be a script that looks for it, by a dozen programs.
-fn interpreter() -> Result<OsString> {
-    let python = find("python3", "python3")?;
-    let said = Command::new(&python).args(["-c", "import sys; print(sys.executable)"]).output();
-    let said = said.with_context(|| format!("cannot start {}", python.display()))?;
-    let path = OsString::from_vec(said.stdout.trim_ascii().to_vec());
-    ensure!(
-        said.status.success() && !path.is_empty(),
-        "{} does not say where it is",
-        python.display()
-    );
-    Ok(path)
-}
-
 /// The figures in `redis-benchmark --csv`.
 fn benchmark(text: &str, requests: f64) -> Option<Figures> {
     let mut lines = text.lines().map(|line| line.split(',').map(|word| word.trim_matches('"')));
@@ -522,23 +577,30 @@ fn benchmark(text: &str, requests: f64) -> Option<Figures> {
     Some(Figures::from([("time", requests / get("rps")?), ("p99", get("p99_latency_ms")? / 1e3)]))
 }
 
+/// CPU time of all children that have ended.
+fn of_ended() -> Duration {
+    let ended = resources(Whose::EndedChildren);
+    ended.user + ended.system
+}
+
 /// Ends a program that cannot be measured.
 fn kill(child: &mut Child) {
     // It may have ended by itself.
     let _ = child.kill().and_then(|()| child.wait());
 }
 
-/// Looks at the program that a process runs, until told to stop.
+/// Looks at the program that a process runs, or is if it is `alone`, until told to stop.
 fn watch(
     linux: &Linux,
     child: Pid,
+    alone: bool,
 ) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<Seen>)> {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();
     let linux = linux.clone();
     let look = move || {
         let mut seen = Seen::default();
-        let mut program = None;
+        let mut program = alone.then_some(child);
         while stopped.recv_timeout(EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             program = program.or_else(|| linux.children(child).ok()?.first().copied());
             let Some(pid) = program else { continue };
@@ -581,6 +643,7 @@ mod tests {
             inputs: &inputs,
             signals: &signals,
             scale: 0.001,
+            cluster: OnceCell::new(),
         };
         for program in NAMES {
             let command = bench.command(program);

@@ -7,7 +7,8 @@ use pagemill_analysis::statistics::Estimate;
 use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
-use super::{BASELINE, FRAGMENTED, Key, MEDIUM, NAME, Outcome, STATES, TITLE};
+use super::programs::STATIC;
+use super::{AUTO, BASELINE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, TITLE};
 use crate::{Table, dash};
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::html::Page;
@@ -15,9 +16,6 @@ use pagemill_report::draw::log_chart::{LogChart, Vertical};
 use pagemill_report::draw::text;
 
 const PUBLISHED: &str = include_str!("../../../../../experiments/published/cbmm.csv");
-
-/// The policies that need nothing of ours.
-const STATIC: [&str; 4] = [BASELINE, "linux-madvise", MEDIUM, "linux-never"];
 
 /// Programs of every day, that a policy may not make worse. The others are there to show what huge pages do.
 const EVERYDAY: [&str; 6] = ["redis", "memcached", "xz", "sqlite", "python", "gcc"];
@@ -27,12 +25,6 @@ const NO_GOAL: &str = "-";
 
 /// What is said of a verdict from one run: as `reproduce mesh` has it.
 const ONCE: &str = " (one run, no interval)";
-
-/// The policy that is to win.
-const OURS: &str = "cbmm+";
-
-/// The policy that is to lose nowhere.
-const AUTO: &str = "auto";
 
 /// Rows of goals: what, asked, here, met or missed.
 #[derive(Default)]
@@ -142,7 +134,8 @@ impl Outcome {
     }
 
     fn tables(&self) -> Vec<Table> {
-        vec![self.run_times(), self.tails(), self.shares(), self.goals(), self.claims()]
+        let all = [self.run_times(), self.tails(), self.shares(), self.goals(), self.claims()];
+        self.beside_best().into_iter().map(|(_, table)| table).chain(all).collect()
     }
 
     fn run_times(&self) -> Table {
@@ -484,7 +477,7 @@ impl Outcome {
     }
 
     fn failures(&self) -> Vec<String> {
-        let failed = self.cells.iter().filter_map(|cell| {
+        let failed = self.cells.iter().chain(&self.again).filter_map(|cell| {
             let why = cell.outcome.as_ref().err()?;
             Some(format!("FAILED {}, {} memory, {}: {why}", cell.program, cell.state, cell.arm))
         });
@@ -493,7 +486,11 @@ impl Outcome {
 
     /// The tables as text.
     pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {TITLE}\n\n{READING}\n\n");
+        let mut out = format!("{NAME}: {TITLE}\n\n");
+        if let Some((conclusion, _)) = self.beside_best() {
+            let _ = writeln!(out, "{conclusion}\n");
+        }
+        let _ = writeln!(out, "{READING}\n");
         for note in self.notes.iter().chain(&self.failures()) {
             let _ = writeln!(out, "{note}");
         }
@@ -505,7 +502,11 @@ impl Outcome {
 
     /// Tables and charts for the page of the whole run.
     pub fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {TITLE}")).paragraph(READING);
+        page.heading(&format!("{NAME}: {TITLE}"));
+        if let Some((conclusion, _)) = self.beside_best() {
+            page.paragraph(&conclusion);
+        }
+        page.paragraph(READING);
         page.list(&self.notes).list(&self.failures());
         for state in STATES {
             for &program in &self.options.programs {
@@ -573,8 +574,9 @@ impl Outcome {
     /// One row a figure.
     pub fn csv(&self) -> String {
         let mut out = String::from("program,memory,policy,repetition,figure,value\n");
-        for cell in &self.cells {
-            let whose = format!("{},{},{}", cell.program, cell.state, cell.arm);
+        let first = self.cells.iter().map(|cell| (cell, ""));
+        for (cell, again) in first.chain(self.again.iter().map(|cell| (cell, " again"))) {
+            let whose = format!("{},{},{}{again}", cell.program, cell.state, cell.arm);
             let round = cell.round.map_or("faults".into(), |round| round.to_string());
             match &cell.outcome {
                 Ok(figures) => {
@@ -638,7 +640,8 @@ mod tests {
         times.add(10, 5);
         faults.insert((FRAGMENTED, "memcached", BASELINE), times);
         let options = Options::new(true, None, 1.0, 1);
-        Outcome { options, cells: cells.collect(), faults, notes: vec![], interrupted: false }
+        let (cells, again) = (cells.collect(), Vec::new());
+        Outcome { options, cells, again, faults, notes: vec![], interrupted: false }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | free blocks, memory in use | the machine, every 50 ms |
 //! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
-//! | costs | the last of this boot (`plan --costs`), renewed each hour after a run of a minute or more; of pages and collapses, what the library measures as it works |
+//! | costs | the last of this boot (`plan --costs`; `auto` does without rather than wait for them), renewed each hour after a run of a minute or more; of pages and collapses, what the library measures as it works |
 //! | growth | the library |
 //! | a stall | [`STALL_NS`], modelled; once the library has made huge pages, part of what those cost |
 //! | pages that will be touched | all, while a region grows in order; modelled |
@@ -237,4 +237,26 @@ pub fn profiled_in(view: &mut View, profile: &Profile, mapping: &Mapping) {
     view.unit = profile.unit;
     view.profile_huge = benefit(profile::Kind::Huge);
     view.profile_eager = benefit(profile::Kind::Eager);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first `run --huge auto` of a boot measured for a second and a half before the program began.
+    #[test]
+    fn a_program_that_may_end_at_once_waits_for_no_measurement_and_no_look() {
+        let root = tempfile::tempdir().unwrap();
+        let boot = root.path().join("proc/sys/kernel/random/boot_id");
+        std::fs::create_dir_all(boot.parent().unwrap()).unwrap();
+        std::fs::write(&boot, "a boot of which nothing is on file\n").unwrap();
+        let mut machine = Machine::unseen(&Linux::at(root.path()), true).unwrap();
+        let view = machine.typical(Moment::Ahead, Section::Mmap);
+        assert_eq!((view.cpus, view.costs.base), (View::default().cpus, Figure::Absent));
+        machine.refresh(Duration::ZERO);
+        let view = machine.typical(Moment::Ahead, Section::Mmap);
+        assert!(view.cpus > 0);
+        assert_eq!(view.costs.base, Figure::Absent);
+        assert!(!root.path().join("run").exists(), "something was measured and kept");
+    }
 }
