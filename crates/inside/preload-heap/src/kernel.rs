@@ -40,6 +40,8 @@ pub(crate) struct Linux {
     uffd: Option<i32>,
     moves: bool,
     pagemap: i32,
+    /// The count of pages that `ksmd` has merged.
+    merged: i32,
     page_size: usize,
     settled: Cell<bool>,
     /// Whether the mappings told of something that pins when the pass began.
@@ -50,8 +52,16 @@ impl Linux {
     /// Opens what needs rights. What cannot be opened is missing from [`Kernel::barrier`].
     pub(crate) fn open(page_size: usize) -> Self {
         let (uffd, moves) = userfaultfd().map_or((None, false), |(fd, moves)| (Some(fd), moves));
-        let pagemap = sys::open(c"/proc/self/pagemap", sys::O_RDONLY) as i32;
-        Self { uffd, moves, pagemap, page_size, settled: Cell::new(false), rings: Cell::new(true) }
+        let open = |path| sys::open(path, sys::O_RDONLY) as i32;
+        Self {
+            uffd,
+            moves,
+            pagemap: open(c"/proc/self/pagemap"),
+            merged: open(c"/proc/self/ksm_merging_pages"),
+            page_size,
+            settled: Cell::new(false),
+            rings: Cell::new(true),
+        }
     }
 
     fn uffd_ioctl<T>(&self, request: usize, argument: &mut T) -> Sys<()> {
@@ -299,10 +309,12 @@ impl Kernel for Linux {
 
     fn ksm_merged(&self) -> Option<u64> {
         let mut buffer = [0; 24];
-        let len = crate::environment::read_file(c"/proc/self/ksm_merging_pages", &mut buffer);
-        let digits = buffer[..len].iter().take_while(|byte| byte.is_ascii_digit());
+        // SAFETY: the kernel writes at most the whole buffer.
+        let got = unsafe { sys::read_at(self.merged, buffer.as_mut_ptr(), buffer.len(), 0) };
+        let digits = buffer.get(..usize::try_from(got).ok()?)?.iter();
+        let digits = digits.take_while(|byte| byte.is_ascii_digit());
         let pages = digits.fold(0, |pages: u64, &byte| pages * 10 + u64::from(byte - b'0'));
-        (len > 0).then_some(pages)
+        (got > 0).then_some(pages)
     }
 
     fn map_count(&self) -> usize {
