@@ -1,8 +1,8 @@
 //! What a running process does not access for a while: its pages are marked as not accessed, and counted in the end.
 //!
 //! The first access to a page that is marked costs the program [`ACCESS`]. So all are marked only where that is no more
-//! than [`SHARE`] of the time of the look; else a sample is: blocks of 2 MiB of its anonymous memory, one of
-//! so many, any of them.
+//! than [`SHARE`] of the time of the look; else a sample is: blocks of 2 MiB of its anonymous memory, one of so many,
+//! any of them.
 //!
 //! ```text
 //!  before     sample of s                 in the end
@@ -41,10 +41,8 @@ const Z: f64 = 1.96;
 pub(crate) struct Marks {
     /// Bytes that were not marked as accessed before.
     before: u64,
-    /// Bytes that the sample marked, as far as they were not so before.
-    marked: u64,
-    /// Whether it is a sample; else all of its memory is marked.
-    sampled: bool,
+    /// Bytes that a sample marked, as far as they were not so before; without one all memory is marked.
+    sample: Option<u64>,
 }
 
 fn untouched(usage: &Usage) -> u64 {
@@ -58,28 +56,27 @@ impl Marks {
         let (rss, huge) = (usage.rss.unwrap_or(0), usage.anon_huge_pages.unwrap_or(0));
         let entries = rss.saturating_sub(huge) / page_size() as u64 + huge / HUGE;
         let most = (time.as_secs_f64() * SHARE / ACCESS.as_secs_f64()) as u64;
-        let sampled = entries > most;
         let before = untouched(&usage);
-        if !sampled {
+        if entries <= most {
             linux.clear_referenced(pid)?;
-            return Ok(Ok(Self { before, marked: rss.saturating_sub(before), sampled }));
+            return Ok(Ok(Self { before, sample: None }));
         }
         let all = usage.anonymous.unwrap_or(0).max(1);
         let new = 1.0 - before.min(all) as f64 / all as f64;
         let marked = sample(linux, pid, most);
-        Ok(marked.map(|bytes| Self { before, marked: (bytes as f64 * new) as u64, sampled }))
+        Ok(marked.map(|bytes| Self { before, sample: Some((bytes as f64 * new) as u64) }))
     }
 
     /// What was not accessed for so many seconds, by what the process is in the end.
     pub fn read(self, usage: &Usage, seconds: f64) -> Cold {
         let anonymous = usage.anonymous.unwrap_or(0);
         let stayed = untouched(usage);
-        if !self.sampled {
+        let Some(sample) = self.sample else {
             return Cold { bytes: stayed.min(anonymous), seconds, range: None };
-        }
-        let marked = self.marked.max(1) as f64;
+        };
+        let marked = sample.max(1) as f64;
         let part = (stayed.saturating_sub(self.before) as f64 / marked).min(1.0);
-        let rest = anonymous.saturating_sub(self.before + self.marked) as f64;
+        let rest = anonymous.saturating_sub(self.before + sample) as f64;
         let all = |part: f64| (stayed.min(anonymous) + (part * rest) as u64).min(anonymous);
         let (low, high) = interval(part, (marked / HUGE as f64).max(1.0));
         let range = Bounds { low: all(low), high: all(high) };
@@ -101,24 +98,23 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
     let why = "what it accesses was not looked at: to mark all of its memory would cost it too much (a longer --for \
                affords it), and a part";
     let pages = Pages::of(linux, pid).context(why)?;
-    let mut blocks = Vec::new();
+    let (mut blocks, mut all) = (Vec::new(), 0);
     for map in linux.maps(pid)?.iter().filter(|map| map.inode == 0 && map.write && !map.shared) {
         for run in pages.runs(map.start, map.end).context(why)? {
             let cost = if run.huge { 1 } else { HUGE / page_size() as u64 };
             let whole = run.start.next_multiple_of(HUGE)..run.end / HUGE * HUGE;
-            blocks.extend(whole.step_by(HUGE as usize).map(|start| (start, cost)));
+            let known = blocks.len();
+            blocks.extend(whole.step_by(HUGE as usize));
+            all += (blocks.len() - known) as u64 * cost;
         }
     }
-    let all: u64 = blocks.iter().map(|(_, cost)| cost).sum();
     let one_in = (all as f64 / most as f64).max(1.0);
     // One of each `one_in` blocks, any of them: a look after this one has its share of the same, not all or none.
     let mut random = Random::new(clock::monotonic().as_nanos() as u64);
-    let mut unit = || random.index(1 << 20) as f64 / f64::from(1 << 20);
     let mut count = 0;
     for at in 0..(blocks.len() as f64 / one_in) as usize {
-        let Some((start, _)) = blocks.get(((at as f64 + unit()) * one_in) as usize) else {
-            continue;
-        };
+        let block = ((at as f64 + random.unit()) * one_in) as usize;
+        let Some(start) = blocks.get(block) else { continue };
         // One that goes meanwhile is not marked; who may not mark any is told.
         match pages.mark_untouched(*start, HUGE) {
             Ok(()) => count += 1,
@@ -150,8 +146,7 @@ mod tests {
     #[test]
     fn a_sample_tells_of_all_with_an_interval_that_narrows() {
         let read = |scale: u64, stayed: u64| {
-            let marks =
-                Marks { before: 10 * scale * HUGE, marked: 100 * scale * HUGE, sampled: true };
+            let marks = Marks { before: 10 * scale * HUGE, sample: Some(100 * scale * HUGE) };
             let cold = marks.read(&usage(1010 * scale, stayed * scale), 1.0);
             let of = |bytes: u64| bytes as f64 / (scale * HUGE) as f64;
             let Bounds { low, high } = cold.range.unwrap();
@@ -171,7 +166,7 @@ mod tests {
 
     #[test]
     fn where_all_is_marked_what_stayed_is_all() {
-        let marks = Marks { before: 10 * HUGE, marked: 1000 * HUGE, sampled: false };
+        let marks = Marks { before: 10 * HUGE, sample: None };
         let cold = Cold { bytes: 310 * HUGE, seconds: 2.0, range: None };
         assert_eq!(marks.read(&usage(1010, 310), 2.0), cold);
     }

@@ -113,7 +113,7 @@ impl Outcome {
             geomean(&all)?,
             dash(geomean(&noise).map(|mean| format!("{mean:.3}"))),
         );
-        let title = "auto beside the best static setting, CPU time (goal 1.02)".into();
+        let title = format!("auto beside the best static setting, CPU time (goal {MOST})");
         let header = vec![
             "program",
             "memory",
