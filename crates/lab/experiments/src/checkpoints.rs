@@ -1,9 +1,6 @@
 //! What was finished, in a directory: a long run that was ended goes on where it was.
 //!
 //! ```text
-//!  DIR/colloid/6c.json            {"of": "seed 1, full, …", "part": the figure's part of the report}
-//!  DIR/colloid/dram.rfc less.json the cells at rest with a parameter a tenth less, for the sensitivity table
-//!  DIR/colloid/kernel.fault_us.json  a parameter's row of that table
 //!  DIR/fragmentation/…            the runs of each state of memory
 //! ```
 //!
@@ -61,22 +58,6 @@ impl Checkpoints {
     }
 }
 
-/// A part that was kept, or is made now and kept.
-pub(super) fn part<T: Serialize + DeserializeOwned>(
-    checkpoints: Option<&Checkpoints>,
-    name: &str,
-    make: impl FnOnce() -> T,
-) -> Result<T> {
-    if let Some(part) = checkpoints.and_then(|them| them.read(name)) {
-        return Ok(part);
-    }
-    let part = make();
-    if let Some(checkpoints) = checkpoints {
-        checkpoints.write(name, &part)?;
-    }
-    Ok(part)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,11 +66,9 @@ mod tests {
     fn a_part_is_made_once_for_each_run_and_comes_back_as_it_was() {
         let room = tempfile::tempdir().unwrap();
         let first = Checkpoints::new(room.path().join("parts"), "seed 1").unwrap();
-        assert_eq!(part(Some(&first), "7", || vec![1, 2]).unwrap(), [1, 2]);
-        let again: Vec<u32> = part(Some(&first), "7", || panic!("it was kept")).unwrap();
-        assert_eq!(again, [1, 2]);
+        first.write("7", &vec![1, 2]).unwrap();
+        assert_eq!(first.read::<Vec<u32>>("7").unwrap(), [1, 2]);
         let other = Checkpoints::new(room.path().join("parts"), "seed 2").unwrap();
-        let fresh = part(Some(&other), "7", Vec::<u32>::new).unwrap();
-        assert!(fresh.is_empty(), "another seed is another run");
+        assert!(other.read::<Vec<u32>>("7").is_none(), "another seed is another run");
     }
 }

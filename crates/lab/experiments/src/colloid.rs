@@ -12,12 +12,17 @@
 //!
 //! Parameters live in the machine file and in `sim::workload`; nothing here adjusts any of them.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use anyhow::Result;
-use pagemill_sim::machine::Machine;
+use anyhow::{Context as _, Result, bail};
+use pagemill_kernel::Linux;
+use pagemill_kernel::signal::Signals;
+use pagemill_sim::machine::{ICELAKE, Machine};
 use serde::{Deserialize, Deserializer, Serialize};
 
 mod figures;
@@ -26,15 +31,37 @@ mod regret;
 mod sensitivity;
 mod text;
 
-use super::checkpoints::{self, Checkpoints};
+use crate::reproduce::cell::Cell as Run;
+use crate::reproduce::definition::{self, Definition};
+use crate::reproduce::keep::{Keep, Of};
+use crate::reproduce::outcome::Outcome;
+use crate::reproduce::series::{self, Finished, Series, Turn};
+use crate::reproduce::store::Store;
+use crate::reproduce::target::Stage;
 use figures::Bench;
 pub use html::render as page;
+
+/// Its name on the command line.
+pub const NAME: &str = "colloid";
 
 /// The published numbers: `experiment,subject,metric,unit,value,note`.
 const PUBLISHED: &str = include_str!("../../../../experiments/published/colloid.csv");
 
-/// The figures, by name.
-pub const FIGURES: &[&str] = &["setup", "4", "6a", "6b", "6c", "7", "8a", "8b", "8c", "regret"];
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runs {
+    /// The figures, by name.
+    pub figures: Vec<String>,
+    /// Whether the sensitivity table is made, too.
+    pub sensitivity: bool,
+    /// Random machines and loads of `regret`.
+    points: u64,
+}
+
+/// Its file.
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/colloid.toml")));
 
 const LATENCIES: [f64; 4] = [135.0, 148.0, 168.0, 192.0];
 const LOADS: [f64; 4] = [0.0, 1.0, 2.0, 3.0];
@@ -44,7 +71,7 @@ const LOADS: [f64; 4] = [0.0, 1.0, 2.0, 3.0];
 pub struct Options {
     /// The machine.
     pub machine: Machine,
-    /// Some of [`FIGURES`].
+    /// Some of those in [`FILE`].
     pub figures: Vec<String>,
     /// Fewer pages and fewer random points.
     pub quick: bool,
@@ -57,29 +84,48 @@ pub struct Options {
 }
 
 impl Options {
+    /// As the file has it, on the machine of the publication.
+    ///
+    /// # Errors
+    /// None where this binary's machine is whole.
+    pub fn new(quick: bool, seed: u64) -> Result<Self> {
+        let runs = &FILE.size(quick).runs;
+        Ok(Self {
+            machine: Machine::parse(ICELAKE).context("the built-in machine")?,
+            figures: runs.figures.clone(),
+            quick,
+            sensitivity: runs.sensitivity,
+            seed,
+            points: None,
+        })
+    }
+
+    /// Some figures only, without the sensitivity table.
+    pub fn only(&mut self, figures: Option<&[String]>) {
+        if let Some(figures) = figures {
+            self.figures = figures.to_vec();
+            self.sensitivity = false;
+        }
+    }
+
     /// The seeds of the machines and loads that `regret` runs.
     pub(crate) fn points(&self) -> RangeInclusive<u64> {
-        let (first, last) = self.points.unwrap_or((1, if self.quick { 20 } else { 100 }));
+        let (first, last) = self.points.unwrap_or((1, FILE.size(self.quick).runs.points));
         first..=last
     }
 
-    /// What is kept of a run in a results directory.
-    ///
-    /// # Errors
-    /// As [`Checkpoints::new`].
-    pub fn checkpoints(&self, results: &Path) -> Result<Checkpoints> {
+    /// What is kept of runs on this machine and these points.
+    #[must_use]
+    pub fn keep(&self, keep: Keep) -> Keep {
         let mut machine = DefaultHasher::new();
         format!("{:?}", self.machine).hash(&mut machine);
-        let size = if self.quick { "quick" } else { "full" };
         let points = self.points();
-        let of = format!(
-            "seed {}, {size}, machine {:016x}, points {} to {}",
-            self.seed,
+        keep.of(&format!(
+            ", machine {:016x}, points {} to {}",
             machine.finish(),
             points.start(),
             points.end()
-        );
-        Checkpoints::new(results.join("colloid"), &of)
+        ))
     }
 }
 
@@ -189,6 +235,19 @@ fn null_is_infinite<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error
 }
 
 impl Report {
+    /// What cells that were made anywhere came to.
+    ///
+    /// # Errors
+    /// None for cells that this made.
+    pub fn of(finished: &[Finished], of: Of) -> Result<Self> {
+        let all = Options::new(of.scale < 1.0, of.seed)?;
+        let made = |name: &String| finished.iter().any(|(cell, _)| cell.case == *name);
+        let figures: Vec<String> =
+            FILE.full.runs.figures.iter().filter(|name| made(name)).cloned().collect();
+        let sensitivity = figures.len() < finished.len();
+        Ok(Modelled::new(Options { figures, sensitivity, ..all })?.report(finished))
+    }
+
     fn add(&mut self, part: Self) {
         self.cells.extend(part.cells);
         self.scores.extend(part.scores);
@@ -198,51 +257,110 @@ impl Report {
     }
 }
 
-/// Runs the figures. `progress` is told what begins and how much of all is done; `finished` gets the report so far
-/// after each figure. What is kept of an earlier run of the same kind is not made again.
+/// The figures and sums, to be made.
+pub struct Modelled {
+    options: Options,
+    bench: Bench,
+    sums: sensitivity::Sums,
+}
+
+impl Modelled {
+    /// Those of some options.
+    ///
+    /// # Errors
+    /// For a figure that there is none of.
+    pub fn new(options: Options) -> Result<Self> {
+        let known = &FILE.full.runs.figures;
+        if let Some(unknown) = options.figures.iter().find(|name| !known.contains(name)) {
+            bail!("no figure '{unknown}'; valid: {}", known.join(", "));
+        }
+        let (bench, sums) = (Bench::new(&options), sensitivity::Sums::new(&options));
+        Ok(Self { options, bench, sums })
+    }
+
+    /// What the cells that are finished came to, figure by figure.
+    #[must_use]
+    pub fn report(&self, finished: &[Finished]) -> Report {
+        let made: HashMap<&str, &Outcome> = finished
+            .iter()
+            .filter_map(|(cell, outcome)| Some((cell.case.as_str(), outcome.as_ref().ok()?)))
+            .collect();
+        let mut report = Report::default();
+        let parts = self.options.figures.iter();
+        for part in parts.filter_map(|figure| made.get(figure.as_str())?.read()) {
+            report.add(part);
+        }
+        if self.options.sensitivity {
+            self.sums.table(&mut |name| made.get(name)?.read(), &mut report);
+        }
+        report
+    }
+}
+
+impl Series for Modelled {
+    fn turns(&self) -> Vec<Turn> {
+        let size = FILE.size(self.options.quick);
+        let of = Of { seed: self.options.seed, scale: size.scale, window: None };
+        let processors = std::thread::available_parallelism().map_or(1.0, |all| all.get() as f64);
+        let sums = self.options.sensitivity.then(|| self.sums.names());
+        let names = self.options.figures.iter().cloned().chain(sums.into_iter().flatten());
+        let cell = |case| Run {
+            experiment: NAME.to_owned(),
+            case,
+            arm: FILE.arms.first().map_or("", String::as_str),
+            repetition: 1,
+        };
+        names
+            .map(|case| Turn { cell: cell(case), of, seconds: size.seconds / processors })
+            .collect()
+    }
+
+    fn run(&mut self, cell: &Run, _: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Outcome> {
+        let mut tick = |what: &str, part: f64| say(&format!("{what} ({:.0} %)", part * 100.0));
+        let (bench, mut part) = (&mut self.bench, Report::default());
+        match cell.case.as_str() {
+            "6a" => bench.gups("6a", "hemem", &mut part, &mut tick),
+            "6b" => bench.gups("6b", "memtis", &mut part, &mut tick),
+            "6c" => bench.gups("6c", "tpp", &mut part, &mut tick),
+            "setup" => bench.facts(&mut part, &mut tick),
+            "4" => bench.loads(&mut part, &mut tick),
+            "7" => bench.dynamics(&mut part, &mut tick),
+            "8a" => bench.application("8a", "pagerank", &mut part, &mut tick),
+            "8b" => bench.application("8b", "silo", &mut part, &mut tick),
+            "8c" => bench.application("8c", "cachelib", &mut part, &mut tick),
+            "regret" => regret::run(&self.options, &mut part, &mut tick),
+            sum => return Outcome::of(&self.sums.make(sum, &mut tick)?),
+        }
+        Outcome::of(&part)
+    }
+}
+
+/// Makes all that is not kept. `progress` hears of each step, `made` the report so far after each cell.
 ///
 /// # Errors
-/// For a figure that is none of [`FIGURES`]; from `finished`; where a part cannot be written.
+/// For a figure that there is none of; where a cell cannot be kept; from `made`.
 pub fn run(
     options: &Options,
-    checkpoints: Option<&Checkpoints>,
-    progress: &mut dyn FnMut(&str, f64),
-    finished: &mut dyn FnMut(&Report) -> Result<()>,
+    kept: (Option<&Store>, &Keep),
+    progress: &mut dyn FnMut(&str),
+    made: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
-    if let Some(unknown) = options.figures.iter().find(|name| !FIGURES.contains(&name.as_str())) {
-        anyhow::bail!("no figure '{unknown}'; valid: {}", FIGURES.join(", "));
+    let (mut series, reader) = (Modelled::new(options.clone())?, Modelled::new(options.clone())?);
+    // A signal ends a simulation as it ends any program: what is made is kept.
+    let (signals, executable) = (Signals::block(&[])?, PathBuf::new());
+    let (linux, every) = (Linux::live(), Duration::ZERO);
+    let stage = Stage { linux, executable, signals: &signals, every };
+    let (finished, _) = series::all(&mut series, &stage, kept, &mut |step| {
+        progress(&step.words());
+        match step.so_far {
+            [_, ..] if step.doing.is_empty() => made(&reader.report(step.so_far)),
+            _ => Ok(()),
+        }
+    })?;
+    if let Some((cell, Err(why))) = finished.iter().find(|(_, outcome)| outcome.is_err()) {
+        bail!("{} failed: {why}", cell.name());
     }
-    let mut report = Report::default();
-    let mut bench = Bench::new(options);
-    let all = (options.figures.len() + usize::from(options.sensitivity)) as f64;
-    for (at, figure) in options.figures.iter().enumerate() {
-        let mut tick = |what: &str, part: f64| {
-            progress(&format!("figure {figure}: {what}"), (at as f64 + part) / all);
-        };
-        report.add(checkpoints::part(checkpoints, figure, || {
-            let mut part = Report::default();
-            match figure.as_str() {
-                "6a" => bench.gups("6a", "hemem", &mut part, &mut tick),
-                "6b" => bench.gups("6b", "memtis", &mut part, &mut tick),
-                "6c" => bench.gups("6c", "tpp", &mut part, &mut tick),
-                "setup" => bench.facts(&mut part, &mut tick),
-                "4" => bench.loads(&mut part, &mut tick),
-                "7" => bench.dynamics(&mut part, &mut tick),
-                "8a" => bench.application("8a", "pagerank", &mut part, &mut tick),
-                "8b" => bench.application("8b", "silo", &mut part, &mut tick),
-                "8c" => bench.application("8c", "cachelib", &mut part, &mut tick),
-                _ => regret::run(options, &mut part, &mut tick),
-            }
-            part
-        })?);
-        finished(&report)?;
-    }
-    if options.sensitivity {
-        sensitivity::run(options, checkpoints, &mut report, &mut |what, part| {
-            progress(&format!("sensitivity: {what}"), (all - 1.0 + part) / all);
-        })?;
-    }
-    Ok(report)
+    Ok(reader.report(&finished))
 }
 
 fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
@@ -282,7 +400,6 @@ fn score(report: &mut Report, first: usize, figure: &str, metric: &str, goal: (f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_sim::machine::ICELAKE;
 
     #[test]
     fn every_published_cell_of_6c_and_8b_is_found() {
@@ -321,38 +438,54 @@ mod tests {
         assert_eq!(cell.error(), Some(1.0));
     }
 
+    fn options(seed: u64) -> Options {
+        Options { figures: Vec::new(), ..Options::new(true, seed).unwrap() }
+    }
+
     #[test]
     fn an_unknown_figure_lists_the_known_ones() {
-        let options = Options {
-            machine: Machine::parse(ICELAKE).unwrap(),
-            figures: vec!["9z".into()],
-            quick: true,
-            sensitivity: false,
-            seed: 1,
-            points: None,
-        };
-        let error = run(&options, None, &mut |_, _| {}, &mut |_| Ok(())).unwrap_err().to_string();
+        let unknown = Options { figures: vec!["9z".into()], ..options(1) };
+        let error = Modelled::new(unknown).err().unwrap().to_string();
         assert!(error.contains("6c") && error.contains("9z"), "{error}");
     }
 
     #[test]
-    fn a_kept_figure_comes_back_to_a_run_of_the_same_seed_only() {
-        let results = tempfile::tempdir().unwrap();
-        let options = |seed| Options {
-            machine: Machine::parse(ICELAKE).unwrap(),
-            figures: Vec::new(),
-            quick: true,
-            sensitivity: false,
-            seed,
-            points: None,
-        };
+    fn each_figure_and_each_sum_is_a_cell_and_what_is_there_makes_the_report() {
+        let full = Modelled::new(Options::new(false, 1).unwrap()).unwrap();
+        let names: Vec<String> = full.turns().into_iter().map(|turn| turn.cell.name()).collect();
+        assert_eq!(names[0], "colloid/setup/modelled/1");
+        assert!(
+            names.contains(&"colloid/at-rest.dram.clock_ns.less/modelled/1".into()),
+            "{names:?}"
+        );
+        assert!(names.iter().any(|name| name.starts_with("colloid/in-runs.kernel.")), "{names:?}");
+        assert!(names.iter().all(|name| !name.contains([' ', '(', ','])), "{names:?}");
+        // An infinite value is null in JSON.
         let cell = Cell::of("7", "tpp", "moves", "s to 95 %", f64::INFINITY);
         let made = Report { cells: vec![cell], ..Report::default() };
-        let of = |seed| options(seed).checkpoints(results.path()).unwrap();
-        checkpoints::part(Some(&of(1)), "7", || made.clone()).unwrap();
-        let again: Report = checkpoints::part(Some(&of(1)), "7", || panic!("it was kept")).unwrap();
-        assert_eq!(again.cells[0].modelled, f64::INFINITY);
-        let other = checkpoints::part(Some(&of(2)), "7", Report::default).unwrap();
-        assert!(other.cells.is_empty());
+        let outcome = Outcome::of(&made).unwrap();
+        let turns = full.turns();
+        let turn = turns.iter().find(|turn| turn.cell.case == "7").unwrap();
+        let report = full.report(&[(turn.cell.clone(), Ok(outcome))]);
+        assert_eq!(report.cells[0].modelled, f64::INFINITY);
+        assert!(report.sensitivity.is_empty(), "of half a table nothing is said");
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_by_a_run_on_the_same_machine_only() {
+        let room = tempfile::tempdir().unwrap();
+        let keep = |options: &Options| options.keep(Keep::new(room.path()).unwrap());
+        let signals = Signals::block(&[]).unwrap();
+        let (executable, every) = (PathBuf::new(), Duration::ZERO);
+        let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
+        let one = Options { figures: vec!["setup".into()], ..options(1) };
+        let Turn { cell, of, .. } = Modelled::new(one.clone()).unwrap().turns().remove(0);
+        let made = || Outcome::of(&Report::default());
+        assert!(keep(&one).once(&cell, of, &stage, made).unwrap().1);
+        assert!(!keep(&one).once(&cell, of, &stage, made).unwrap().1, "it was kept");
+        let machine = one.machine.with("tier.default.channels", 3.0);
+        for other in [Options { machine, ..one.clone() }, Options { points: Some((1, 2)), ..one }] {
+            assert!(keep(&other).taken(&cell, of).is_none());
+        }
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use pagemill_launch::exit::Exit;
 use serde_json::json;
 
+use pagemill_experiments::colloid;
 use pagemill_experiments::fleet::collect::Collected;
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::html;
@@ -50,6 +51,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
+    let simulated = collected.simulated()?;
+    let (simulated, outcomes) = (simulated.as_ref(), Outcomes::default());
     let first = arguments.sources.first().filter(|path| path.is_dir());
     let mut written = Vec::new();
     // In its own directory what was collected before is what is collected again.
@@ -62,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         written.push(path);
     }
     if let Some((path, replaces)) = place(&arguments.html, "cells.html") {
-        let page = html::render(&summary, None, Outcomes::default());
+        let page = html::render(&summary, simulated, outcomes);
         pagemill_launch::files::write(&path, page, replaces)?;
         written.push(path);
     }
@@ -72,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             json!({ "experiment": name, "directory": directory, "finished": done })
         });
         let failed = failed.iter().map(|(cell, why)| json!({ "cell": cell, "why": why }));
-        let answer = json!({
+        let mut answer = json!({
             "cells": collected.cells.len(),
             "failed": failed.collect::<Vec<_>>(),
             "missing": collected.missing,
@@ -84,10 +87,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "written": written,
             "summary": summary,
         });
+        if let Some(report) = simulated {
+            answer[colloid::NAME] = report.json()?;
+        }
         crate::answer::print("collect", answer)?;
     } else {
         let mut text = terminal::render(&summary);
-        text.push_str(&Scoreboard::of(Some(&summary), None, Outcomes::default()).text());
+        if let Some(report) = simulated {
+            text.push_str(&format!("\n{}: {}", colloid::NAME, report.text()));
+        }
+        text.push_str(&Scoreboard::of(Some(&summary), simulated, outcomes).text());
         pagemill_launch::stdio::stdout(&text);
     }
     say(&collected, &failed);

@@ -11,7 +11,6 @@ use clap::Args;
 use pagemill_kernel::{Linux, signal};
 use pagemill_launch::progress::{Progress, minutes};
 use pagemill_model::whole;
-use pagemill_sim::machine::ICELAKE;
 use serde_json::json;
 
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +23,7 @@ use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::series::{self, Finished, Series};
 use pagemill_experiments::reproduce::store::{self, Store};
 use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summary};
 use pagemill_experiments::reproduce::target::Stage;
@@ -58,7 +58,7 @@ Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that wa
 3 nothing of what was asked for can run here, 4 because it is root's; 130 interrupted, finished cells are kept.";
 
 /// Which experiments, and how.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
     /// Experiments, `mesh` for that group, or `colloid` for the simulated machine; all there are without a name.
@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Arms to compare, instead of the experiment's.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Option<Vec<String>>,
-    /// Programs of the experiments huge-pages and huge-slices, instead of all.
+    /// Programs of huge-pages and huge-slices, kernels of moca, or figures of colloid, instead of all.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
     programs: Option<Vec<String>>,
     /// Seed of the order of runs and of all generated inputs.
@@ -134,12 +134,12 @@ struct Asked {
 
 impl Asked {
     fn of(experiments: &[String]) -> Self {
-        const APART: [&str; 4] = [SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME];
+        const APART: [&str; 4] = [colloid::NAME, fragmentation::NAME, huge_pages::NAME, moca::NAME];
         let all = experiments.is_empty();
         let asked = |name: &str| all || experiments.iter().any(|one| one == name);
         let names = experiments.iter().filter(|name| !APART.contains(&name.as_str()));
         Self {
-            simulated: asked(SIMULATED),
+            simulated: asked(colloid::NAME),
             free_memory: asked(fragmentation::NAME),
             huge_pages: asked(huge_pages::NAME),
             traces: asked(moca::NAME),
@@ -154,7 +154,7 @@ impl Asked {
             (self.traces, moca::NAME),
             (self.huge_pages, huge_pages::NAME),
             (self.free_memory, fragmentation::NAME),
-            (self.simulated, SIMULATED),
+            (self.simulated, colloid::NAME),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
     }
@@ -219,7 +219,7 @@ impl Arguments {
             false => Vec::new(),
         };
         if self.list {
-            print!("{}", list::list(&experiments, &self.experiments, self.output.as_deref())?);
+            print!("{}", self.listed(&experiments, &asked)?);
             return Ok(Exit::Ok);
         }
         let options = self.options()?;
@@ -231,22 +231,16 @@ impl Arguments {
         let mut machine = Machine::detect(&executable);
         let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
         let directory = self.directory();
-        let mut store = Store::create(&directory, self.force)?;
+        let store = Store::create(&directory, self.force)?;
         let keep = Keep::new(&directory)?;
         let facts = machine_facts();
         store.write("run.json", &self.run_json(&plan, &facts)?)?;
-        self.announce(&plan, asked.simulated, &directory);
+        self.announce(&plan, asked.simulated, &directory)?;
         let every = Duration::from_millis(100);
         let linux = Linux::live();
-        let mut stage = Stage { linux, executable, signals: &signals, every };
-        let cells = plan.cells();
-        let mut progress = Progress::new("reproduce");
-        let kept = (&mut store, &keep);
-        let run = plan.run(&mut stage, &inputs, &options, kept, &mut |cell, number, left| {
-            progress.say(&format!("[{number}/{cells}] {}, {} left", cell.words(), minutes(left)));
-        });
-        drop(progress);
-        let (finished, interrupted) = run?;
+        let stage = Stage { linux, executable, signals: &signals, every };
+        let runs = &mut plan.runs(&stage, &inputs, &options);
+        let (finished, interrupted) = cells("reproduce", runs, &stage, (&store, &keep))?;
         let apart = self.apart(&asked, &stage, &inputs, &store, interrupted)?;
         if !asked.programs() && !asked.simulated {
             return self.conclude_apart(&asked, &stage, &store, &apart);
@@ -267,7 +261,7 @@ impl Arguments {
             self.store(&store, &summary, &apart.text, Some(part), outcomes).map(drop)
         };
         let report = (asked.simulated && !interrupted)
-            .then(|| self.simulate(&directory, &mut finished_figure))
+            .then(|| self.simulate(&store, &keep, &mut finished_figure))
             .transpose()?;
         self.conclude(&store, &summary, &apart.text, report.as_ref(), outcomes)?;
         let failed = apart.failed() || finished.iter().any(|(_, outcome)| outcome.is_err());
@@ -290,6 +284,19 @@ impl Arguments {
             scale: self.scale,
             settle: self.settle,
             seed: self.seed,
+        })
+    }
+
+    /// The cells of an experiment that has tables of its own, if it is one of those.
+    fn series<'a>(
+        &'a self,
+        name: &str,
+        _stage: &'a Stage<'a>,
+        _inputs: &'a Inputs,
+    ) -> Result<Option<Box<dyn Series + 'a>>> {
+        Ok(match name {
+            colloid::NAME => Some(Box::new(colloid::Modelled::new(self.simulated()?)?)),
+            _ => None,
         })
     }
 
@@ -433,8 +440,7 @@ impl Arguments {
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
     fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
         let mut options = moca::Options::new(self.quick, self.reps);
-        let programs = self.programs.as_deref().filter(|_| self.experiments == [moca::NAME]);
-        options.only(programs)?;
+        options.only(self.programs(moca::NAME))?;
         let results = store.directory();
         let outcome = with_steps(moca::NAME, |say| {
             moca::run(&stage.executable, options, results, stage.signals, say)
@@ -563,7 +569,7 @@ impl Arguments {
     }
 
     /// Says what is about to happen and what is not.
-    fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) {
+    fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) -> Result<()> {
         for skip in &plan.skipped {
             let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
             eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
@@ -572,42 +578,38 @@ impl Arguments {
             eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
         }
         if simulated {
-            let seconds = if self.quick { SIMULATED_QUICK } else { SIMULATED_FULL };
-            let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+            let (cells, takes) = series::amount(&colloid::Modelled::new(self.simulated()?)?);
             eprintln!(
-                "pagemill: {SIMULATED}: {} figures{}, about {} on {processors} processors; ended before, it goes on with -f -o {}",
-                self.figures().len(),
-                if self.quick { "" } else { " and sensitivity" },
-                minutes(seconds / processors),
+                "pagemill: {}: {cells} cells, about {}; ended before, it goes on with -f -o {}",
+                colloid::NAME,
+                minutes(takes),
                 directory.display()
             );
         }
+        Ok(())
     }
 
-    fn figures(&self) -> &'static [&'static str] {
-        if self.quick { QUICK_FIGURES } else { colloid::FIGURES }
-    }
-
-    /// The published evaluation of Colloid on the simulated machine; figures that an ended run left in `directory` are
-    /// taken.
+    /// The published evaluation of Colloid on the simulated machine.
     fn simulate(
         &self,
-        directory: &Path,
-        finished: &mut dyn FnMut(&colloid::Report) -> Result<()>,
+        store: &Store,
+        keep: &Keep,
+        made: &mut dyn FnMut(&colloid::Report) -> Result<()>,
     ) -> Result<colloid::Report> {
-        let options = colloid::Options {
-            machine: pagemill_sim::machine::Machine::parse(ICELAKE)
-                .context("the built-in machine")?,
-            figures: self.figures().iter().map(|figure| (*figure).to_owned()).collect(),
-            quick: self.quick,
-            sensitivity: !self.quick,
-            seed: self.seed,
-            points: None,
-        };
-        let checkpoints = options.checkpoints(directory)?;
-        let mut steps = Progress::logged("simulated");
-        let mut say = |what: &str, part: f64| steps.say(&format!("{:3.0} %  {what}", part * 100.0));
-        colloid::run(&options, Some(&checkpoints), &mut say, finished)
+        let options = self.simulated()?;
+        with_steps("simulated", |say| colloid::run(&options, (Some(store), keep), say, made))
+    }
+
+    /// Which figures of the simulated machine are made.
+    fn simulated(&self) -> Result<colloid::Options> {
+        let mut options = colloid::Options::new(self.quick, self.seed)?;
+        options.only(self.programs(colloid::NAME));
+        Ok(options)
+    }
+
+    /// The programs that were chosen, if that is of this experiment: of one that runs alone.
+    fn programs(&self, name: &str) -> Option<&[String]> {
+        self.programs.as_deref().filter(|_| self.experiments == [name])
     }
 
     /// Writes the files of the run.
@@ -626,7 +628,7 @@ impl Arguments {
         data["scoreboard"] =
             serde_json::to_value(Scoreboard::of(Some(summary), simulated, outcomes))?;
         if let Some(report) = simulated {
-            text.push_str(&format!("\n{SIMULATED}: {}", report.text()));
+            text.push_str(&format!("\n{}: {}", colloid::NAME, report.text()));
             data["colloid"] = serde_json::to_value(report)?;
         }
         let data = serde_json::to_string_pretty(&data)? + "\n";
@@ -677,18 +679,6 @@ fn answer(data: &str) -> Result<()> {
     crate::answer::print("reproduce", serde_json::from_str(data)?)
 }
 
-/// The experiment on the simulated machine.
-const SIMULATED: &str = "colloid";
-
-/// Processor time of its figures, as measured on one machine.
-const SIMULATED_FULL: Duration = Duration::from_secs(60 * 60);
-
-/// Likewise, with `--quick`.
-const SIMULATED_QUICK: Duration = Duration::from_secs(60);
-
-/// Its figures with `--quick`: those with published numbers, and regret.
-const QUICK_FIGURES: &[&str] = &["setup", "6c", "8b", "regret"];
-
 /// SIGINT, SIGTERM, SIGHUP.
 const ENDING: &[i32] = &[2, 15, 1];
 
@@ -697,7 +687,7 @@ const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
 
 /// Experiments that are no programs to compare, and so are not among `experiment::all`.
 const OTHERS: [&str; 6] =
-    [SIMULATED, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
+    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
 
 /// Experiments that run only when they are named, each by itself.
 const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
@@ -733,6 +723,21 @@ fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let averages: Vec<&str> = text.split(' ').take(3).collect();
     Some(format!("load averages at its end: {}", averages.join(" ")))
+}
+
+/// Runs cells that are not kept, each step shown.
+fn cells(
+    name: &str,
+    series: &mut dyn Series,
+    stage: &Stage<'_>,
+    (store, keep): (&Store, &Keep),
+) -> Result<(Vec<Finished>, bool)> {
+    with_steps(name, |say| {
+        series::all(series, stage, (Some(store), keep), &mut |step| {
+            say(&step.words());
+            Ok(())
+        })
+    })
 }
 
 /// Does something whose steps are shown.

@@ -16,6 +16,7 @@ use pagemill_sim::surface::Effort;
 use pagemill_sim::workload;
 use serde::Serialize;
 
+use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::{colloid, recorded};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::input;
@@ -433,11 +434,11 @@ impl Arguments {
             points: self.points,
         };
         let mut progress = Progress::new("simulate");
-        let mut show = |what: &str, part: f64| {
-            progress.say(&format!("{:3.0} %  {what}", part * 100.0));
-        };
-        let checkpoints = self.keep.as_deref().map(|keep| options.checkpoints(keep)).transpose()?;
-        let report = colloid::run(&options, checkpoints.as_ref(), &mut show, &mut |_| Ok(()))?;
+        let scratch = tempfile::tempdir()?;
+        let directory = self.keep.as_deref().unwrap_or(scratch.path());
+        let keep = options.keep(Keep::new(directory)?);
+        let report =
+            colloid::run(&options, (None, &keep), &mut |step| progress.say(step), &mut |_| Ok(()))?;
         drop(progress);
         if self.printed.json {
             crate::answer::print("simulate-figures", report.json()?)?;

@@ -55,14 +55,14 @@ pub(super) fn both(base: &Setup) -> [Setup; 2] {
 }
 
 /// Runs figures; policies with the same page size share what the request level said.
-pub(super) struct Bench<'a> {
-    options: &'a Options,
+pub(super) struct Bench {
+    options: Options,
     prepared: HashMap<String, Prepared>,
 }
 
-impl<'a> Bench<'a> {
-    pub(super) fn new(options: &'a Options) -> Self {
-        Self { options, prepared: HashMap::new() }
+impl Bench {
+    pub(super) fn new(options: &Options) -> Self {
+        Self { options: options.clone(), prepared: HashMap::new() }
     }
 
     fn key(setup: &Setup) -> String {
@@ -76,13 +76,18 @@ impl<'a> Bench<'a> {
         )
     }
 
-    /// Runs side by side. The throughput of each is that of the whole run for programs that end, of the last 30 seconds
-    /// for those that do not, as in the published runs.
-    pub(super) fn runs(&mut self, setups: &[Setup]) -> Vec<(f64, Outcome)> {
+    /// What the request level says of these set-ups, which others of the same key share.
+    pub(super) fn prepare(&mut self, setups: &[Setup]) {
         for setup in setups {
             let key = Self::key(setup);
             self.prepared.entry(key).or_insert_with(|| setup.prepare(&mut |_, _| {}));
         }
+    }
+
+    /// Runs side by side. The throughput of each is that of the whole run for programs that end, of the last 30 seconds
+    /// for those that do not, as in the published runs.
+    pub(super) fn runs(&mut self, setups: &[Setup]) -> Vec<(f64, Outcome)> {
+        self.prepare(setups);
         let run = |setup: &Setup| {
             let outcome = setup.run(&self.prepared[&Self::key(setup)], &mut |_| {});
             let ends = setup.workload.length.is_some();
@@ -109,7 +114,7 @@ impl<'a> Bench<'a> {
             let machine = self.options.machine.with("tier.alternate.unloaded_ns", latency);
             for (column, steps) in LOADS.into_iter().enumerate() {
                 tick(&format!("{latency} ns at {steps}x"), (row * 4 + column) as f64 / 16.0);
-                let base = setup(self.options, &machine, workload::gups(64.0), system, steps);
+                let base = setup(&self.options, &machine, workload::gups(64.0), system, steps);
                 let [without, with] = self.pair(&base);
                 let subject = format!("{latency}ns at {steps}x");
                 let metric = "TPP+colloid throughput / TPP throughput";
@@ -142,7 +147,7 @@ impl<'a> Bench<'a> {
             for (column, steps) in LOADS.into_iter().enumerate() {
                 tick(&format!("{system} at {steps}x"), (at * 4 + column) as f64 / 16.0);
                 let machine = self.options.machine.clone();
-                let base = setup(self.options, &machine, workload::gups(64.0), system, steps);
+                let base = setup(&self.options, &machine, workload::gups(64.0), system, steps);
                 let known = |setup: &Setup| compose::find(&setup.policy).is_some();
                 let setups: Vec<Setup> = both(&base).into_iter().filter(known).collect();
                 let runs = self.runs(&setups);
@@ -180,7 +185,7 @@ impl<'a> Bench<'a> {
         for (at, steps) in LOADS.into_iter().enumerate() {
             tick(&format!("{steps}x"), at as f64 / 4.0);
             let machine = self.options.machine.clone();
-            let base = setup(self.options, &machine, load.clone(), "tpp", steps);
+            let base = setup(&self.options, &machine, load.clone(), "tpp", steps);
             for (system, run) in ["TPP", "TPP+colloid"].into_iter().zip(self.pair(&base)) {
                 let subject = format!("{system} at {steps}x");
                 let known = (figure == "8b").then(|| published("Fig 8b", &subject, "throughput"));
@@ -209,7 +214,7 @@ impl<'a> Bench<'a> {
                 tick(&format!("{policy}, {event}"), (at * 2 + which) as f64 / 8.0);
                 let begins = if policy.starts_with("tpp") { 600.0 } else { 100.0 };
                 let machine = self.options.machine.clone();
-                let mut setup = setup(self.options, &machine, workload::gups(64.0), policy, 0.0);
+                let mut setup = setup(&self.options, &machine, workload::gups(64.0), policy, 0.0);
                 setup.seconds = begins * 2.0;
                 if which == 0 {
                     setup.moves_at = Some(begins);
@@ -272,7 +277,7 @@ impl<'a> Bench<'a> {
                     alone,
                 )
             });
-            let base = setup(self.options, machine, workload::gups(64.0), "tpp", steps);
+            let base = setup(&self.options, machine, workload::gups(64.0), "tpp", steps);
             let gups = base.workload.group(machine, base.bounds().1, base.walks());
             let latency = run(&[gups, antagonist]).loads.default.latency_ns;
             report.cells.push(Cell {

@@ -340,17 +340,9 @@ pub(super) fn run(options: &Options, report: &mut Report, tick: &mut dyn FnMut(&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_sim::machine::{ICELAKE, Machine};
 
     fn options() -> Options {
-        Options {
-            machine: Machine::parse(ICELAKE).unwrap(),
-            figures: Vec::new(),
-            quick: true,
-            sensitivity: false,
-            seed: 1,
-            points: None,
-        }
+        Options::new(true, 1).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! one, which is found by bisection and, in the last interval, by a line between the two ends. The kernel's parameters
 //! are in page dynamics only: for them the whole runs are made, on tables of the machine as it is.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use pagemill_model::parallel;
 use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
 use pagemill_sim::run::Setup;
@@ -13,7 +13,6 @@ use pagemill_sim::workload::{self, Workload};
 
 use super::figures::{Bench, both, setup};
 use super::{Influence, LATENCIES, LOADS, Options, Report};
-use crate::checkpoints::{self, Checkpoints};
 
 /// A load and what it changes: the ratio of 6c in a row, or the two throughputs of 8b.
 #[derive(Clone, Copy)]
@@ -100,148 +99,189 @@ impl Case {
     }
 }
 
-/// How the cells change with the parameters: those of the machine at rest, those of the kernel in whole runs.
-pub(super) fn run(
-    options: &Options,
-    checkpoints: Option<&Checkpoints>,
-    report: &mut Report,
-    tick: &mut dyn FnMut(&str, f64),
-) -> Result<()> {
-    let rows: Vec<Option<f64>> = if options.quick {
-        vec![Some(LATENCIES[0])]
-    } else {
-        LATENCIES.into_iter().map(Some).chain([None]).collect()
-    };
-    let cases: Vec<Case> =
-        rows.into_iter().flat_map(|latency| LOADS.map(|steps| Case { latency, steps })).collect();
-    let table = Cells { options, checkpoints, cases };
-    // The sampled systems are in none of these cells, which are TPP's; a tenth of a page is no page.
-    let (kernel, rest): (Vec<&Parameter>, Vec<&Parameter>) = PARAMETERS
-        .iter()
-        .filter(|p| p.section != "hemem" && p.key != "page_kib")
-        .filter(|p| options.machine.get(&p.name()) != 0.0)
-        .partition(|p| p.section == "kernel");
-    let all = (kernel.len() + rest.len() + 2) as f64;
-    let (noise, mut found) = table.at_rest(&rest, all, tick)?;
-    let (noise_of_runs, of_runs) =
-        table.in_whole_runs(&kernel, ((rest.len() + 1) as f64, all), tick)?;
-    found.extend(of_runs);
-    found.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
-    report.sensitivity = [noise, noise_of_runs].into_iter().chain(found).collect();
-    report.notes.push(
-        "sensitivity: each parameter a tenth less and more, small counts by at least one; Silo's computing time as it is. The \
-         machine's parameters: cells at rest (packed share against balanced share). The kernel's: whole runs of 600 s, one \
-         page in 512"
-            .to_owned(),
-    );
-    Ok(())
+/// Which of the two kinds of loads.
+#[derive(Clone, Copy, PartialEq)]
+enum Loads {
+    /// At rest, for the machine's parameters.
+    AtRest,
+    /// Whole runs, for the kernel's.
+    InRuns,
 }
 
-/// The cells that are made anew with each parameter changed.
-struct Cells<'a> {
-    options: &'a Options,
-    checkpoints: Option<&'a Checkpoints>,
+/// How the cells change with the parameters: those of the machine at rest, those of the kernel in whole runs. A *sum*
+/// is all loads once: as they are, with another seed, or with a parameter less or more; each is made alone.
+pub(super) struct Sums {
+    options: Options,
+    /// What whole runs are made with: fewer pages.
+    small: Options,
     cases: Vec<Case>,
+    bench: Bench,
 }
 
-impl Cells<'_> {
-    /// What a parameter changed: the cells with less and with more of it, over those as they are.
-    fn influence(&self, key: &str, frozen: &[f64], changed: &[Vec<f64>]) -> Influence {
+impl Sums {
+    pub(super) fn new(options: &Options) -> Self {
+        let rows: Vec<Option<f64>> = if options.quick {
+            vec![Some(LATENCIES[0])]
+        } else {
+            LATENCIES.into_iter().map(Some).chain([None]).collect()
+        };
+        let case = |latency| LOADS.map(|steps| Case { latency, steps });
+        let small = Options { quick: true, ..options.clone() };
+        let bench = Bench::new(&small);
+        let cases = rows.into_iter().flat_map(case).collect();
+        Self { options: options.clone(), small, cases, bench }
+    }
+
+    /// The parameters of each kind of loads. The sampled systems are in none of these cells, which are TPP's; a tenth
+    /// of a page is no page.
+    fn parameters(&self, loads: Loads) -> impl Iterator<Item = &'static Parameter> {
+        PARAMETERS
+            .iter()
+            .filter(|p| p.section != "hemem" && p.key != "page_kib")
+            .filter(|p| self.options.machine.get(&p.name()) != 0.0)
+            .filter(move |p| (p.section == "kernel") == (loads == Loads::InRuns))
+    }
+
+    /// The names of all sums.
+    pub(super) fn names(&self) -> Vec<String> {
+        let of = |loads: Loads| {
+            let start = loads.start();
+            let frozen = FROZEN.map(|(name, _)| format!("{start}.{name}"));
+            let changed = self.parameters(loads).flat_map(move |parameter| {
+                let key = parameter.name();
+                SIGNS.map(|(sign, _)| format!("{start}.{key}.{sign}"))
+            });
+            frozen.into_iter().chain(changed).collect::<Vec<_>>()
+        };
+        [Loads::AtRest, Loads::InRuns].into_iter().flat_map(of).collect()
+    }
+
+    /// Makes a sum: a value of each cell.
+    pub(super) fn make(&mut self, name: &str, tick: &mut dyn FnMut(&str, f64)) -> Result<Vec<f64>> {
+        let loads = [Loads::AtRest, Loads::InRuns].into_iter();
+        let mut found = loads.filter_map(|loads| {
+            Some((loads, name.strip_prefix(loads.start())?.strip_prefix('.')?))
+        });
+        let (loads, what) = found.next().with_context(|| format!("there is no {name:?}"))?;
+        let (machine, more) = match FROZEN.into_iter().find(|(frozen, _)| *frozen == what) {
+            Some((_, more)) => (self.options.machine.clone(), more),
+            None => (self.changed(loads, what)?, 0),
+        };
+        Ok(match loads {
+            Loads::AtRest => self.at_rest(&machine, more, tick),
+            Loads::InRuns => self.in_runs(&machine, more),
+        })
+    }
+
+    /// The machine with a tenth less or more of the parameter that a name ends with.
+    fn changed(&self, loads: Loads, what: &str) -> Result<Machine> {
+        let split = what.rsplit_once('.').and_then(|(key, sign)| {
+            let parameter = self.parameters(loads).find(|one| one.name() == key)?;
+            Some((parameter, SIGNS.into_iter().find(|(name, _)| *name == sign)?.1))
+        });
+        let (parameter, sign) = split.with_context(|| format!("there is no sum {what:?}"))?;
+        let (key, machine) = (parameter.name(), &self.options.machine);
+        let value = machine.get(&key);
+        let step = if parameter.whole() { (value * 0.1).round().max(1.0) } else { value * 0.1 };
+        Ok(machine.with(&key, value + sign * step))
+    }
+
+    fn at_rest(&self, machine: &Machine, more: u64, tick: &mut dyn FnMut(&str, f64)) -> Vec<f64> {
+        let (options, cases) = (&self.options, &self.cases);
+        let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed + more };
+        let all = cases.len();
+        let mut one = |made: usize| {
+            tick(&format!("{made} of {all} loads"), made as f64 / all as f64);
+        };
+        parallel::map(cases, |case| case.values(machine, options, effort), &mut one).concat()
+    }
+
+    fn in_runs(&mut self, machine: &Machine, more: u64) -> Vec<f64> {
+        let setups = |machine: &Machine, options: &Options| -> Vec<Setup> {
+            self.cases.iter().flat_map(|case| both(&case.whole_run(machine, options))).collect()
+        };
+        // On tables of the machine as it is, whatever is made first.
+        let as_it_is = setups(&self.options.machine, &self.small);
+        let seed = self.small.seed + more;
+        let changed = setups(machine, &Options { seed, ..self.small.clone() });
+        self.bench.prepare(&as_it_is);
+        let throughputs: Vec<f64> =
+            self.bench.runs(&changed).into_iter().map(|run| run.0).collect();
+        let cells = |(case, pair): (&Case, &[f64])| match case.latency {
+            Some(_) => vec![pair[1] / pair[0]],
+            None => pair.to_vec(),
+        };
+        self.cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
+    }
+
+    /// What changed the cells: those of two sums over those as they are; `None` if one is missing.
+    fn influence(
+        &self,
+        loads: Loads,
+        key: &str,
+        names: [String; 2],
+        made: &mut dyn FnMut(&str) -> Option<Vec<f64>>,
+    ) -> Option<Influence> {
+        let start = loads.start();
+        let frozen = made(&format!("{start}.{}", FROZEN[0].0))?;
+        let [less, more] = names.map(|name| made(&format!("{start}.{name}")));
+        let (less, more) = (less?, more?);
         let names = self.cases.iter().flat_map(|case| case.cells());
         let cells = names.enumerate().map(|(at, (row, column))| {
-            let change = |new: &[f64]| new[at] / frozen[at] - 1.0;
-            (row, column, change(&changed[0]), change(&changed[1]))
+            let change = |new: &[f64]| Some(new.get(at)? / frozen.get(at)? - 1.0);
+            Some((row, column, change(&less)?, change(&more)?))
         });
-        Influence { key: key.to_owned(), cells: cells.collect() }
+        Some(Influence { key: key.to_owned(), cells: cells.collect::<Option<_>>()? })
     }
 
-    /// The machine with a tenth more of a parameter, or less by `sign`.
-    fn changed(&self, key: &str, whole: bool, sign: f64) -> Machine {
-        let machine = &self.options.machine;
-        let value = machine.get(key);
-        let step = if whole { (value * 0.1).round().max(1.0) } else { value * 0.1 };
-        machine.with(key, value + sign * step)
-    }
-
-    /// The noise, and what each of the machine's parameters changes, in cells at rest; of `all` rows.
-    fn at_rest(
+    /// The table, if all of its sums are there.
+    pub(super) fn table(
         &self,
-        parameters: &[&Parameter],
-        all: f64,
-        tick: &mut dyn FnMut(&str, f64),
-    ) -> Result<(Influence, Vec<Influence>)> {
-        let (options, cases) = (self.options, &self.cases);
-        let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed };
-        // Cells of a machine, as the `done`-th of all rows; each sum is kept, so that a run that was ended loses one at
-        // most.
-        let mut cells = |name: &str, machine: &Machine, effort: Effort, done: f64| {
-            checkpoints::part(self.checkpoints, name, || {
-                let values = |case: &Case| case.values(machine, options, effort);
-                let mut one = |made: usize| {
-                    let (part, of) = (made as f64, cases.len() as f64);
-                    tick(&format!("{name}, {made} of {of} loads"), (done + part / of / 2.0) / all);
-                };
-                parallel::map(cases, values, &mut one).concat()
-            })
-        };
-        let frozen = cells("as it is", &options.machine, effort, 0.0)?;
-        let mut noise = Vec::new();
-        for more in [1, 2] {
-            let effort = Effort { seed: options.seed + more, ..effort };
-            noise.push(cells(&format!("seed {}", effort.seed), &options.machine, effort, 0.5)?);
-        }
-        let noise = self.influence("(at rest: other seeds, the noise)", &frozen, &noise);
-        let mut found = Vec::new();
-        for (at, one) in parameters.iter().enumerate() {
-            let (key, mut values) = (one.name(), Vec::new());
-            for (sign, name) in [(-1.0, "less"), (1.0, "more")] {
-                let done = at as f64 + 1.0 + (sign + 1.0) / 4.0;
-                let machine = self.changed(&key, one.whole(), sign);
-                values.push(cells(&format!("{key} {name}"), &machine, effort, done)?);
+        made: &mut dyn FnMut(&str) -> Option<Vec<f64>>,
+        report: &mut Report,
+    ) {
+        let (mut noises, mut found) = (Vec::new(), Vec::new());
+        for loads in [Loads::AtRest, Loads::InRuns] {
+            let names = [FROZEN[1].0, FROZEN[2].0].map(str::to_owned);
+            let Some(noise) = self.influence(loads, loads.noise(), names, made) else { return };
+            noises.push(noise);
+            for parameter in self.parameters(loads) {
+                let key = parameter.name();
+                let names = SIGNS.map(|(sign, _)| format!("{key}.{sign}"));
+                let Some(one) = self.influence(loads, &key, names, made) else { return };
+                found.push(one);
             }
-            found.push(self.influence(&key, &frozen, &values));
         }
-        Ok((noise, found))
+        found.sort_by(|a, b| b.greatest().total_cmp(&a.greatest()));
+        report.sensitivity = noises.into_iter().chain(found).collect();
+        report.notes.push(READING.to_owned());
+    }
+}
+
+const READING: &str = "sensitivity: each parameter a tenth less and more, small counts by at least one; Silo's computing time as it is. The \
+     machine's parameters: cells at rest (packed share against balanced share). The kernel's: whole runs of 600 s, one \
+     page in 512";
+
+/// Sums of the machine as it is, each with what is added to the seed.
+const FROZEN: [(&str, u64); 3] = [("as-it-is", 0), ("noise-1", 1), ("noise-2", 2)];
+
+/// Ways of changing a parameter.
+const SIGNS: [(&str, f64); 2] = [("less", -1.0), ("more", 1.0)];
+
+impl Loads {
+    /// What the names of its sums begin with.
+    fn start(self) -> &'static str {
+        match self {
+            Self::AtRest => "at-rest",
+            Self::InRuns => "in-runs",
+        }
     }
 
-    /// The noise, and what each of the kernel's parameters changes, in whole runs; `done` of `all` rows are made.
-    fn in_whole_runs(
-        &self,
-        parameters: &[&Parameter],
-        (done, all): (f64, f64),
-        tick: &mut dyn FnMut(&str, f64),
-    ) -> Result<(Influence, Vec<Influence>)> {
-        let (options, cases, checkpoints) = (self.options, &self.cases, self.checkpoints);
-        tick("whole runs as they are", done / all);
-        let small = Options { quick: true, ..options.clone() };
-        let mut bench = Bench::new(&small);
-        let mut runs = |machine: &Machine, seed: u64| -> Vec<f64> {
-            let options = Options { seed, ..small.clone() };
-            let setups: Vec<Setup> =
-                cases.iter().flat_map(|case| both(&case.whole_run(machine, &options))).collect();
-            let throughputs: Vec<f64> = bench.runs(&setups).into_iter().map(|run| run.0).collect();
-            let cells = |(case, pair): (&Case, &[f64])| match case.latency {
-                Some(_) => vec![pair[1] / pair[0]],
-                None => pair.to_vec(),
-            };
-            cases.iter().zip(throughputs.chunks_exact(2)).flat_map(cells).collect()
-        };
-        let frozen =
-            checkpoints::part(checkpoints, "whole-runs", || runs(&options.machine, options.seed))?;
-        let noise = checkpoints::part(checkpoints, "whole-runs-noise", || {
-            let values = [1, 2].map(|more| runs(&options.machine, options.seed + more));
-            self.influence("(kernel: other seeds, the noise)", &frozen, &values)
-        })?;
-        let mut found = Vec::new();
-        for (at, one) in parameters.iter().enumerate() {
-            let key = one.name();
-            tick(&key, (done + 1.0 + at as f64) / all);
-            found.push(checkpoints::part(checkpoints, &key, || {
-                let changed = |sign| self.changed(&key, one.whole(), sign);
-                let values = [-1.0, 1.0].map(|sign| runs(&changed(sign), options.seed));
-                self.influence(&key, &frozen, &values)
-            })?);
+    /// What its noise is called in the table.
+    fn noise(self) -> &'static str {
+        match self {
+            Self::AtRest => "(at rest: other seeds, the noise)",
+            Self::InRuns => "(kernel: other seeds, the noise)",
         }
-        Ok((noise, found))
     }
 }

@@ -9,19 +9,24 @@ use pagemill_launch::files::NewFile;
 use pagemill_model::dataset::{self, FileWriter};
 use pagemill_model::results::ResultRow;
 use pagemill_model::whole;
+use serde_json::Value;
 
 use super::matrix::{self, Matrix};
+use crate::colloid;
 use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
+use crate::reproduce::definition;
 use crate::reproduce::experiment;
 use crate::reproduce::keep::{self, Kept, Of};
-use crate::reproduce::plan::{Digests, Finished, Skipped, agrees};
+use crate::reproduce::plan::Skipped;
+use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
 
 /// The rows that are no figures.
 const FAILED: &str = "failed";
 const NOTE: &str = "note";
 const DIGEST: &str = "digest";
+const PART: &str = "part";
 const MEMORY: &str = "memory";
 
 /// Nanoseconds of a second.
@@ -75,7 +80,7 @@ impl Collected {
                 read(source)?
             };
             for (cell, kept) in found {
-                let arm = arm::NAMES.iter().position(|name| *name == cell.arm).unwrap_or_default();
+                let arm = arm::all().position(|name| name == cell.arm).unwrap_or_default();
                 let key = (cell.experiment.clone(), cell.case.clone(), arm, cell.repetition);
                 match cells.get_mut(&key) {
                     None => drop(cells.insert(key, (cell, kept))),
@@ -193,6 +198,22 @@ impl Collected {
         new.finish()
     }
 
+    /// The cells of an experiment, and what the figures of all of them depend on; `None` if there are none.
+    fn of(&self, name: &str) -> Option<(Vec<Finished>, Of)> {
+        let cells = || self.cells.iter().filter(|(cell, _)| cell.experiment == name);
+        let of = cells().next()?.1.of;
+        Some((cells().map(|(cell, kept)| (cell.clone(), kept.clone().outcome())).collect(), of))
+    }
+
+    /// What the cells of the simulated machine came to, if there are any.
+    ///
+    /// # Errors
+    /// None for cells that this made.
+    pub fn simulated(&self) -> Result<Option<colloid::Report>> {
+        let made = self.of(colloid::NAME);
+        made.map(|(cells, of)| colloid::Report::of(&cells, of)).transpose()
+    }
+
     /// The tables of a run, from the cells that there are.
     ///
     /// # Errors
@@ -204,7 +225,8 @@ impl Collected {
             self.cells.iter().filter(move |(cell, _)| cell.experiment == name)
         };
         let all = experiment::all()?;
-        let known = |name: &str| all.iter().any(|one| one.name == name);
+        let known =
+            |name: &str| all.iter().any(|one| one.name == name) || definition::find(name).is_some();
         if let Some((odd, _)) = self.cells.iter().find(|(cell, _)| !known(&cell.experiment)) {
             bail!("there is no experiment {:?}, which has results", odd.experiment);
         }
@@ -255,6 +277,8 @@ fn rows((cell, kept): &(Cell, Kept)) -> Vec<ResultRow> {
     rows.extend(kept.failed.iter().map(|why| row(FAILED, None, Some(why.clone()))));
     rows.extend(kept.metrics.iter().map(|(name, value)| row(name, Some(*value), None)));
     rows.extend(kept.notes.iter().map(|note| row(NOTE, None, Some(note.clone()))));
+    let part = kept.part.as_ref().map(Value::to_string);
+    rows.extend(part.map(|part| row(PART, None, Some(part))));
     rows.extend(kept.digest.map(|digest| row(DIGEST, None, Some(format!("{digest:016x}")))));
     if !kept.samples.is_empty() {
         let samples = &kept.samples;
@@ -309,6 +333,7 @@ pub fn cells(rows: Vec<ResultRow>) -> Result<Vec<(Cell, Kept)>> {
                 notes: Vec::new(),
                 digest: None,
                 samples: Vec::new(),
+                part: None,
             };
             cells.push((cell, kept));
             continue;
@@ -319,6 +344,9 @@ pub fn cells(rows: Vec<ResultRow>) -> Result<Vec<(Cell, Kept)>> {
         match name.as_str() {
             FAILED => kept.failed = Some(words),
             NOTE => kept.notes.push(words),
+            PART => {
+                kept.part = Some(serde_json::from_str(&words).context("its words are no JSON")?)
+            }
             DIGEST => kept.digest = u64::from_str_radix(&words, 16).ok(),
             MEMORY => {
                 let pss = row.pss.unwrap_or_default();
@@ -345,7 +373,7 @@ fn cell_of(row: &ResultRow) -> Option<(Cell, String)> {
     let cell = Cell {
         experiment: row.experiment.clone()?,
         case: row.case.clone()?,
-        arm: arm::NAMES.into_iter().find(|known| *known == arm)?,
+        arm: arm::known(arm)?,
         repetition: row.repetition?.try_into().ok()?,
     };
     Some((cell, row.name.clone()?))
@@ -373,6 +401,7 @@ mod tests {
             notes: vec!["a note".into()],
             digest: Some(u64::MAX),
             samples: vec![(0.25, 4096, Some(8192)), (0.5, u64::from(u32::MAX), Some(1))],
+            part: Some(serde_json::json!({ "a": [1, null] })),
         }
     }
 

@@ -65,7 +65,7 @@ impl Name {
         Some(Self::Program(Cell {
             experiment: experiment.to_owned(),
             case: case.to_owned(),
-            arm: arm::NAMES.into_iter().find(|known| *known == arm)?,
+            arm: arm::known(arm)?,
             repetition: repetition.parse().ok()?,
         }))
     }

@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::definition;
 use super::embedded_redis;
 use super::experiment::Program;
 use pagemill_launch::library;
 
-/// All arms that have a name.
+/// All arms that are allocators.
 pub const NAMES: [&str; 16] = [
     "glibc",
     "jemalloc",
@@ -38,6 +39,16 @@ pub const NAMES: [&str; 16] = [
     "mesh",
     "own",
 ];
+
+/// The arm of this name, of any experiment.
+pub fn known(name: &str) -> Option<&'static str> {
+    all().find(|known| *known == name)
+}
+
+/// All arms of all experiments, in the order of tables.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(definition::arms())
+}
 
 /// How a program is started in an arm.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,18 +14,19 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_launch::lazy_file::Parts;
 use pagemill_launch::{files, library};
 use pagemill_model::whole;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::arm;
 use super::cell::Cell;
 use super::outcome::Outcome;
-use super::target::{Sample, Stage};
+use super::target::{Interrupted, Sample, Stage};
 
 /// How often a cell that another process runs is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -65,6 +66,9 @@ pub struct Kept {
     pub digest: Option<u64>,
     /// Memory over time: seconds, proportional set size and cgroup charge in bytes.
     pub samples: Vec<(f64, u64, Option<u64>)>,
+    /// What else came of it, in the words of its experiment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Value>,
 }
 
 impl Kept {
@@ -79,6 +83,7 @@ impl Kept {
             samples: self.samples.into_iter().map(sample).collect(),
             notes: self.notes,
             digest: self.digest,
+            part: self.part,
         })
     }
 }
@@ -114,6 +119,13 @@ impl Keep {
     /// Where this program's file cannot be looked at.
     pub fn new(results: &Path) -> Result<Self> {
         Ok(Self { results: results.to_owned(), build: build()?, host: host() })
+    }
+
+    /// The same of runs that depend on something else, too, in words.
+    #[must_use]
+    pub fn of(mut self, more: &str) -> Self {
+        self.build.push_str(more);
+        self
     }
 
     /// Whether a cell was finished by this build, whatever its options were.
@@ -156,6 +168,30 @@ impl Keep {
             }
             stage.wait(LOOK)?;
         }
+    }
+
+    /// What such a run of a cell came to, or `run` comes to now, which the flag tells.
+    ///
+    /// # Errors
+    /// Where it cannot be kept; [`Interrupted`] by a signal, and then it is not finished.
+    pub fn once(
+        &self,
+        cell: &Cell,
+        of: Of,
+        stage: &Stage<'_>,
+        run: impl FnOnce() -> Result<Outcome>,
+    ) -> Result<(Result<Outcome, String>, bool)> {
+        let lock = match self.begin(cell, of, stage)? {
+            Begun::Done(outcome) => return Ok((Ok(outcome), false)),
+            Begun::Mine(lock) => lock,
+        };
+        let began = Instant::now();
+        let outcome = match run() {
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            run => run.map_err(|error| format!("{error:#}")),
+        };
+        self.end(lock, cell, of, began.elapsed(), &outcome)?;
+        Ok((outcome, true))
     }
 
     /// The lock of a cell, unless somebody holds it.
@@ -204,11 +240,13 @@ impl Keep {
             notes: Vec::new(),
             digest: None,
             samples: Vec::new(),
+            part: None,
         };
         if let Ok(outcome) = outcome {
             kept.metrics.clone_from(&outcome.metrics);
             kept.notes.clone_from(&outcome.notes);
             kept.digest = outcome.digest;
+            kept.part.clone_from(&outcome.part);
             let sample = |sample: &Sample| (sample.seconds, sample.pss, sample.charge);
             kept.samples = outcome.samples.iter().map(sample).collect();
         }
@@ -298,7 +336,7 @@ fn cell_of(path: &Path) -> Option<Cell> {
     Some(Cell {
         experiment: name(case.parent()?)?,
         case: name(case)?,
-        arm: arm::NAMES.into_iter().find(|known| *known == arm)?,
+        arm: arm::known(arm)?,
         repetition: repetition.parse().ok()?,
     })
 }
@@ -349,6 +387,7 @@ mod tests {
             samples: vec![Sample { seconds: 0.1, pss: u64::MAX, charge: None }],
             notes: vec!["a \"note\"".into()],
             digest: Some(u64::MAX),
+            part: Some(Value::from(vec![0.1 + 0.2])),
         }
     }
 

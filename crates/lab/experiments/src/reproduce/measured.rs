@@ -3,7 +3,7 @@
 use pagemill_analysis::statistics::{self, Bootstrap, Estimate};
 use serde::Serialize;
 
-use super::plan::Finished;
+use super::series::Finished;
 
 /// A median or a ratio of medians.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::arm::{Allocator, Arm};
 use super::target::{Sample, Seen, heap_metrics};
@@ -20,6 +23,23 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// A digest of the output, where arms must agree on it.
     pub digest: Option<u64>,
+    /// What else came of it, in the words of its experiment.
+    pub part: Option<Value>,
+}
+
+impl Outcome {
+    /// Of what an experiment says in words of its own.
+    ///
+    /// # Errors
+    /// For what is no JSON.
+    pub fn of<T: Serialize>(part: &T) -> Result<Self> {
+        Ok(Self { part: Some(serde_json::to_value(part)?), ..Self::default() })
+    }
+
+    /// What the experiment said, if it is of this kind.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        T::deserialize(self.part.as_ref()?).ok()
+    }
 }
 
 /// Makes sure that the arm was what it says: its library loaded, its heap started.

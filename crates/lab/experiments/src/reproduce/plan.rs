@@ -3,10 +3,9 @@
 //! Experiments run one after the other. Within one, each repetition runs every case in every arm
 //! once, in an order shuffled from the seed: a slow minute of the machine hits all arms alike.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use pagemill_model::random::Random;
 
 use super::arm::{self, Arm, Machine};
@@ -15,10 +14,10 @@ use super::cell::{self, Cell};
 use super::experiment::{Experiment, Program};
 use super::found::Unsuitable;
 use super::input::Inputs;
-use super::keep::{Begun, Keep, Of};
+use super::keep::{Keep, Of};
 use super::outcome::Outcome;
-use super::store::Store;
-use super::target::{Interrupted, Stage};
+use super::series::{self, Finished, Series, Turn};
+use super::target::Stage;
 
 /// What the user chose.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
@@ -84,9 +83,6 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
 }
 
-/// A finished cell: results, or the reason why there are none.
-pub type Finished = (Cell, Result<Outcome, String>);
-
 impl Plan {
     /// Plans `experiments`. Fails for arms that do not exist; what cannot run here is skipped with
     /// its reason.
@@ -143,19 +139,6 @@ impl Plan {
         self.scheduled.iter().map(|scheduled| scheduled.cells.len()).sum()
     }
 
-    /// Each cell, with whether such a run has finished it.
-    pub fn kept<'a>(
-        &'a self,
-        options: &'a Options,
-        keep: &'a Keep,
-    ) -> impl Iterator<Item = (&'a Cell, bool)> {
-        self.scheduled.iter().flat_map(move |scheduled| {
-            let of = options.of(&scheduled.experiment);
-            let cells = scheduled.cells.iter().map(|(_, cell)| cell);
-            cells.map(move |cell| (cell, keep.taken(cell, of).is_some()))
-        })
-    }
-
     /// How long everything takes, as far as the files say.
     pub fn estimate(&self) -> Duration {
         let seconds = self.scheduled.iter().map(|scheduled| {
@@ -164,89 +147,69 @@ impl Plan {
         Duration::from_secs_f64(seconds.sum())
     }
 
-    /// Runs everything; `report` hears of each cell before it starts. The flag says whether the
-    /// run was interrupted; what was finished by then is returned and on disk. What such a run has finished before is
-    /// taken.
-    pub fn run(
-        &self,
-        stage: &mut Stage<'_>,
-        inputs: &Inputs,
-        options: &Options,
-        (store, keep): (&mut Store, &Keep),
-        report: &mut dyn FnMut(&Cell, usize, Duration),
-    ) -> Result<(Vec<Finished>, bool)> {
-        let mut finished: Vec<Finished> = Vec::new();
-        let mut digests = Digests::new();
-        let mut pace = Pace::default();
-        for scheduled in &self.scheduled {
-            stage.every = Duration::from_millis(scheduled.experiment.sampling.every_ms);
-            for (arm, cell) in &scheduled.cells {
-                report(cell, finished.len() + 1, self.left(finished.len(), &pace));
-                let began = Instant::now();
-                let (outcome, ran) = match scheduled.one(
-                    &scheduled.arms[*arm],
-                    cell,
-                    stage,
-                    inputs,
-                    options,
-                    keep,
-                ) {
-                    Err(error) if error.is::<Interrupted>() => return Ok((finished, true)),
-                    outcome => outcome?,
-                };
-                let outcome = outcome.and_then(|outcome| agrees(&mut digests, cell, outcome));
-                if ran {
-                    pace.saw(&cell.experiment, &cell.case, began.elapsed());
-                }
-                store.append(finished.len() + 1, cell, &outcome)?;
-                finished.push((cell.clone(), outcome));
-            }
-        }
-        Ok((finished, false))
-    }
-
     /// Runs a cell of this plan of its experiment alone, unless it is finished, and returns what came of it. What
     /// cannot run here has failed with the reason.
     ///
     /// # Errors
-    /// Where it cannot be kept; [`Interrupted`] by a signal.
+    /// Where it cannot be kept; [`super::target::Interrupted`] by a signal.
     pub fn run_cell(
         &self,
         (cell, experiment): (&Cell, &Experiment),
-        stage: &mut Stage<'_>,
+        stage: &Stage<'_>,
         inputs: &Inputs,
         options: &Options,
         keep: &Keep,
     ) -> Result<Result<Outcome, String>> {
-        for scheduled in &self.scheduled {
-            if let Some((arm, cell)) = scheduled.cells.iter().find(|(_, one)| one == cell) {
-                stage.every = Duration::from_millis(scheduled.experiment.sampling.every_ms);
-                let arm = &scheduled.arms[*arm];
-                return Ok(scheduled.one(arm, cell, stage, inputs, options, keep)?.0);
-            }
+        let mut runs = self.runs(stage, inputs, options);
+        if let Some(outcome) = series::one(&mut runs, cell, &[], stage, keep)? {
+            return Ok(outcome);
         }
-        let of = options.of(experiment);
-        let lock = match keep.begin(cell, of, stage)? {
-            Begun::Done(outcome) => return Ok(Ok(outcome)),
-            Begun::Mine(lock) => lock,
-        };
         let why = self.skipped.first().map(|one| one.reason.clone());
-        let outcome = Err(why.unwrap_or_else(|| "it is no cell of its experiment here".to_owned()));
-        keep.end(lock, cell, of, Duration::ZERO, &outcome)?;
-        Ok(outcome)
+        let why = why.unwrap_or_else(|| "it is no cell of its experiment here".to_owned());
+        Ok(keep.once(cell, options.of(experiment), stage, || bail!(why))?.0)
     }
 
-    /// Time for the cells after the first `done`.
-    fn left(&self, done: usize, pace: &Pace) -> Duration {
-        let all = self
-            .scheduled
-            .iter()
-            .flat_map(|scheduled| scheduled.cells.iter().map(move |(_, cell)| (scheduled, cell)));
-        let seconds = all.skip(done).map(|(scheduled, cell)| {
-            pace.mean(&cell.experiment, &cell.case)
-                .unwrap_or(scheduled.experiment.seconds * scheduled.scale)
+    /// Its cells, to be run.
+    pub fn runs<'a>(
+        &'a self,
+        stage: &'a Stage<'a>,
+        inputs: &'a Inputs,
+        options: &'a Options,
+    ) -> Runs<'a> {
+        Runs { plan: self, stage, inputs, options }
+    }
+}
+
+/// The cells of a plan, to be run.
+pub struct Runs<'a> {
+    plan: &'a Plan,
+    stage: &'a Stage<'a>,
+    inputs: &'a Inputs,
+    options: &'a Options,
+}
+
+impl Series for Runs<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let of = |one: &Scheduled| {
+            let (of, seconds) =
+                (self.options.of(&one.experiment), one.experiment.seconds * one.scale);
+            let turn = move |cell: &Cell| Turn { cell: cell.clone(), of, seconds };
+            one.cells().map(turn).collect::<Vec<_>>()
+        };
+        self.plan.scheduled.iter().flat_map(of).collect()
+    }
+
+    fn run(&mut self, cell: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Outcome> {
+        let found = self.plan.scheduled.iter().find_map(|one| {
+            let (arm, _) = one.cells.iter().find(|(_, known)| known == cell)?;
+            Some((one, &one.arms[*arm]))
         });
-        Duration::from_secs_f64(seconds.sum())
+        let (Scheduled { experiment, scale, .. }, arm) = found.context("no cell of this plan")?;
+        let every = Duration::from_millis(experiment.sampling.every_ms);
+        let Stage { linux, executable, signals, .. } = self.stage;
+        let (linux, executable) = (linux.clone(), executable.clone());
+        let stage = Stage { linux, executable, signals, every };
+        cell::run(&stage, self.inputs, experiment, &cell.case, arm, *scale, self.options.settle)
     }
 }
 
@@ -279,34 +242,6 @@ fn leave_out(experiment: &mut Experiment, inputs: &Inputs, skipped: &mut Vec<Ski
     for (case, reason) in missing {
         let name = format!("{} {case}", experiment.name);
         skipped.push(Skipped { experiment: name, arm: None, reason });
-    }
-}
-
-impl Scheduled {
-    /// Runs a cell, or takes what such a run came to, which the flag tells.
-    fn one(
-        &self,
-        arm: &Arm,
-        cell: &Cell,
-        stage: &Stage<'_>,
-        inputs: &Inputs,
-        options: &Options,
-        keep: &Keep,
-    ) -> Result<(Result<Outcome, String>, bool)> {
-        let of = options.of(&self.experiment);
-        let lock = match keep.begin(cell, of, stage)? {
-            Begun::Done(outcome) => return Ok((Ok(outcome), false)),
-            Begun::Mine(lock) => lock,
-        };
-        let began = Instant::now();
-        let Self { experiment, scale, .. } = self;
-        let run = cell::run(stage, inputs, experiment, &cell.case, arm, *scale, options.settle);
-        let outcome = match run {
-            Err(error) if error.is::<Interrupted>() => return Err(error),
-            run => run.map_err(|error| format!("{error:#}")),
-        };
-        keep.end(lock, cell, of, began.elapsed(), &outcome)?;
-        Ok((outcome, true))
     }
 }
 
@@ -355,37 +290,6 @@ fn order(
         cells.extend(round);
     }
     cells
-}
-
-/// The output of each case that was seen first, and the arm that made it.
-pub type Digests = HashMap<(String, String), (u64, &'static str)>;
-
-/// Arms must agree on the output: an allocator that changes it is broken.
-pub fn agrees(digests: &mut Digests, cell: &Cell, outcome: Outcome) -> Result<Outcome, String> {
-    let Some(digest) = outcome.digest else { return Ok(outcome) };
-    let key = (cell.experiment.clone(), cell.case.clone());
-    let (first, arm) = *digests.entry(key).or_insert((digest, cell.arm));
-    if first == digest {
-        Ok(outcome)
-    } else {
-        Err(format!("the program's output differs from the one in arm {arm}"))
-    }
-}
-
-/// How long cells have taken so far.
-#[derive(Default)]
-struct Pace(HashMap<(String, String), (Duration, u32)>);
-
-impl Pace {
-    fn saw(&mut self, experiment: &str, case: &str, took: Duration) {
-        let sum = self.0.entry((experiment.to_owned(), case.to_owned())).or_default();
-        *sum = (sum.0 + took, sum.1 + 1);
-    }
-
-    fn mean(&self, experiment: &str, case: &str) -> Option<f64> {
-        let (sum, count) = self.0.get(&(experiment.to_owned(), case.to_owned()))?;
-        Some(sum.as_secs_f64() / f64::from(*count))
-    }
 }
 
 #[cfg(test)]
@@ -440,17 +344,5 @@ mod tests {
         let cells = order(experiment, &arms(), 3, &once, &mut Random::new(1));
         let runs = |name| cells.iter().filter(|(_, cell)| cell.arm == name).count();
         assert_eq!((runs("glibc"), runs("jemalloc")), (3, 1));
-    }
-
-    #[test]
-    fn an_arm_whose_output_differs_has_failed() {
-        let mut digests = HashMap::new();
-        let cell = |arm| Cell { experiment: "e".into(), case: "c".into(), arm, repetition: 1 };
-        let outcome = |digest| Outcome { digest, ..Outcome::default() };
-        assert!(agrees(&mut digests, &cell("glibc"), outcome(Some(1))).is_ok());
-        assert!(agrees(&mut digests, &cell("1y-ksm"), outcome(Some(1))).is_ok());
-        let error = agrees(&mut digests, &cell("1y-ksm"), outcome(Some(2))).unwrap_err();
-        assert!(error.contains("glibc"), "{error}");
-        assert!(agrees(&mut digests, &cell("mesh"), outcome(None)).is_ok());
     }
 }

@@ -54,7 +54,7 @@ impl Store {
 
     /// Adds a cell's figures and samples.
     pub fn append(
-        &mut self,
+        &self,
         order: usize,
         cell: &Cell,
         outcome: &Result<Outcome, String>,
@@ -70,6 +70,9 @@ impl Store {
                 for note in &outcome.notes {
                     rows.push_str(&format!("{start},note,{}\n", quoted(note)));
                 }
+                if outcome.samples.is_empty() {
+                    return self.rows(&rows);
+                }
                 let name = format!("samples/{experiment}-{case}-{arm}-{repetition}.csv");
                 let mut samples = String::from("seconds,memory_bytes,charge_bytes\n");
                 for sample in &outcome.samples {
@@ -80,7 +83,11 @@ impl Store {
             }
             Err(reason) => rows.push_str(&format!("{start},failed,{}\n", quoted(reason))),
         }
-        self.cells
+        self.rows(&rows)
+    }
+
+    fn rows(&self, rows: &str) -> Result<()> {
+        (&self.cells)
             .write_all(rows.as_bytes())
             .with_context(|| format!("cannot write {}/cells.csv", self.directory.display()))
     }
@@ -135,7 +142,7 @@ mod tests {
     fn finished_cells_are_on_disk_at_once_and_failures_with_their_reason() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("r");
-        let mut store = Store::create(&directory, false).unwrap();
+        let store = Store::create(&directory, false).unwrap();
         let cell = Cell { experiment: "e".into(), case: "c".into(), arm: "glibc", repetition: 2 };
         let outcome = Outcome {
             metrics: [("cpu".to_owned(), 1.5)].into(),

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::experiment::{Experiment, Unit};
 use super::measured::{Figure, Measured};
-use super::plan::{Finished, Plan, Skipped};
+use super::plan::{Plan, Skipped};
+use super::series::Finished;
 use super::verdict::{self, Judged, Reached};
 
 /// Arms that others are compared with.

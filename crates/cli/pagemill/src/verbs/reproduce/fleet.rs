@@ -1,7 +1,7 @@
 //! `reproduce --on` and `--cell`: the cells of a run on many machines, and one of them.
 
 use std::fs::{self, File, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,7 +19,9 @@ use pagemill_experiments::reproduce::cell::Cell;
 use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::{self, Keep};
+use pagemill_experiments::reproduce::outcome::Outcome;
 use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::series;
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
 
 use super::{ALONE, Arguments, Asked, ENDING, OTHERS};
@@ -119,8 +121,20 @@ impl Arguments {
                 seconds.push(Some(scheduled.experiment.seconds * scheduled.scale));
             }
         }
-        let whole = of.apart().into_iter().map(str::to_owned).chain(alone.cloned());
-        for name in whole {
+        let signals = signal::Signals::block(&[])?;
+        let stage = stage(&signals, executable);
+        for name in of.apart() {
+            let Some(series) = self.series(name, &stage, &inputs)? else {
+                cells.push(name.to_owned());
+                seconds.push(None);
+                continue;
+            };
+            for turn in series.turns() {
+                cells.push(turn.cell.name());
+                seconds.push(Some(turn.seconds));
+            }
+        }
+        for name in alone.cloned() {
             cells.push(name);
             seconds.push(None);
         }
@@ -142,8 +156,72 @@ impl Arguments {
         let results = std::path::absolute(results).context("the results directory")?;
         let matrix = Matrix::read(&results)?;
         match matrix.cell(called)? {
-            Name::Program(cell) => program(&matrix, &results, &cell),
+            Name::Program(cell) => self.cell(&matrix, &results, &cell),
             Name::Whole(name) => self.whole(&matrix, &results, &name),
+        }
+    }
+
+    /// A cell of any experiment that has more than one.
+    fn cell(&self, matrix: &Matrix, results: &Path, cell: &Cell) -> Result<Exit> {
+        let keep = Keep::new(results)?;
+        if keep.holds(cell) {
+            eprintln!("pagemill: {} is finished", cell.name());
+            return Ok(Exit::Ok);
+        }
+        // Before any other thread exists: signals are waited for.
+        let signals = signal::Signals::block(ENDING)?;
+        let executable = std::env::current_exe().context("cannot find this binary")?;
+        let inputs = Inputs::new(executable.clone(), matrix.options.seed)?;
+        let stage = stage(&signals, executable);
+        let inner = self.of(matrix, &cell.experiment, None);
+        let run = match inner.series(&cell.experiment, &stage, &inputs)? {
+            Some(mut series) => {
+                let (kept, _) = keep::all(results)?;
+                let so_far = kept.into_iter().filter(|(one, _)| one.experiment == cell.experiment);
+                let so_far = so_far.map(|(one, kept)| (one, kept.outcome()));
+                let so_far = so_far.collect::<Vec<_>>();
+                let run = series::one(series.as_mut(), cell, &so_far, &stage, &keep);
+                run.and_then(|run| run.context("it is no cell of its experiment here"))
+            }
+            None => program(matrix, cell, &stage, &inputs, &keep),
+        };
+        match run {
+            Err(error) if error.is::<Interrupted>() => {
+                eprintln!("pagemill: {} was interrupted, and is not finished", cell.name());
+                Ok(Exit::Code(130))
+            }
+            Err(error) => Err(error),
+            Ok(Err(why)) => {
+                eprintln!("pagemill: {} failed: {why}", cell.name());
+                Ok(Exit::Finding)
+            }
+            Ok(Ok(_)) => {
+                eprintln!("pagemill: {} is finished", cell.name());
+                Ok(Exit::Ok)
+            }
+        }
+    }
+
+    /// What would run an experiment of a matrix here.
+    fn of(&self, matrix: &Matrix, name: &str, output: Option<PathBuf>) -> Self {
+        let options = matrix.options.clone();
+        Self {
+            experiments: vec![name.to_owned()],
+            list: false,
+            quick: options.quick,
+            reps: options.repetitions,
+            arms: options.arms,
+            programs: matrix.programs.clone(),
+            seed: options.seed,
+            scale: options.scale,
+            settle: options.settle,
+            output,
+            force: true,
+            json: false,
+            from_kept: None,
+            on: None,
+            dry_run: false,
+            cell: None,
         }
     }
 
@@ -158,26 +236,7 @@ impl Arguments {
             eprintln!("pagemill: {name} is finished");
             return Ok(Exit::Ok);
         }
-        let options = matrix.options.clone();
-        let inner = Self {
-            experiments: vec![name.to_owned()],
-            list: false,
-            quick: options.quick,
-            reps: options.repetitions,
-            arms: options.arms,
-            programs: matrix.programs.clone(),
-            seed: options.seed,
-            scale: options.scale,
-            settle: options.settle,
-            output: Some(directory),
-            force: true,
-            json: false,
-            from_kept: None,
-            on: None,
-            dry_run: false,
-            cell: None,
-        };
-        let exit = inner.run()?;
+        let exit = self.of(matrix, name, Some(directory)).run()?;
         if matches!(exit, Exit::Ok | Exit::Finding) {
             let mark = json!({ "host": keep::host(), "failed": exit == Exit::Finding });
             files::write(&done, format!("{mark}\n"), true)?;
@@ -186,38 +245,25 @@ impl Arguments {
     }
 }
 
-/// A run of a program.
-fn program(matrix: &Matrix, results: &Path, cell: &Cell) -> Result<Exit> {
-    let keep = Keep::new(results)?;
-    if keep.holds(cell) {
-        eprintln!("pagemill: {} is finished", cell.name());
-        return Ok(Exit::Ok);
-    }
-    // Before any other thread exists: signals are waited for.
-    let signals = signal::Signals::block(ENDING)?;
-    let executable = std::env::current_exe().context("cannot find this binary")?;
+/// Where a cell runs.
+pub(super) fn stage(signals: &signal::Signals, executable: PathBuf) -> Stage<'_> {
+    Stage { linux: Linux::live(), executable, signals, every: Duration::from_millis(100) }
+}
+
+/// A run of a program on an allocator.
+fn program(
+    matrix: &Matrix,
+    cell: &Cell,
+    stage: &Stage<'_>,
+    inputs: &Inputs,
+    keep: &Keep,
+) -> Result<Result<Outcome, String>> {
     let options = Options { arms: Some(vec![cell.arm.to_owned()]), ..matrix.options.clone() };
-    let inputs = Inputs::new(executable.clone(), options.seed)?;
     let experiments = experiment::select(std::slice::from_ref(&cell.experiment), &OTHERS)?;
     let named = experiments[0].clone();
-    let plan = Plan::new(experiments, &options, &mut Machine::detect(&executable), &inputs)?;
-    let every = Duration::from_millis(100);
-    let mut stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
-    match plan.run_cell((cell, &named), &mut stage, &inputs, &options, &keep) {
-        Err(error) if error.is::<Interrupted>() => {
-            eprintln!("pagemill: {} was interrupted, and is not finished", cell.name());
-            Ok(Exit::Code(130))
-        }
-        Err(error) => Err(error),
-        Ok(Err(why)) => {
-            eprintln!("pagemill: {} failed: {why}", cell.name());
-            Ok(Exit::Finding)
-        }
-        Ok(Ok(_)) => {
-            eprintln!("pagemill: {} is finished", cell.name());
-            Ok(Exit::Ok)
-        }
-    }
+    let mut machine = Machine::detect(&stage.executable);
+    let plan = Plan::new(experiments, &options, &mut machine, inputs)?;
+    plan.run_cell((cell, &named), stage, inputs, &options, keep)
 }
 
 /// Waits until nobody else holds the file.

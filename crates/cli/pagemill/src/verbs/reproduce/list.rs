@@ -1,9 +1,10 @@
 //! `reproduce --list`: what each experiment needs, takes, and has kept.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use pagemill_kernel::signal;
 use pagemill_launch::progress::minutes;
 
 #[cfg(target_arch = "x86_64")]
@@ -11,10 +12,12 @@ use pagemill_experiments::huge_slices;
 use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::arm;
 use pagemill_experiments::reproduce::experiment::Experiment;
-use pagemill_experiments::reproduce::{input, keep, plan};
-use pagemill_experiments::{colloid, fragmentation, huge_pages, moca, overhead};
+use pagemill_experiments::reproduce::input::{self, Inputs};
+use pagemill_experiments::reproduce::{definition, keep, plan, series};
+use pagemill_experiments::{fragmentation, huge_pages, moca, overhead};
 
-use super::{SIMULATED, SIMULATED_FULL, SIMULATED_QUICK};
+use super::fleet::stage;
+use super::{Arguments, Asked};
 
 /// How long the experiment on access traces takes.
 const MOCA_TAKES: &str = "quick 5 min";
@@ -24,8 +27,6 @@ fn apart_listed() -> Vec<[String; 4]> {
     let row = |name: &str, title: &str, needs: &str, takes: &str| {
         [name, title, needs, takes].map(str::to_owned)
     };
-    let quick = |time: Duration| format!("{} of a processor", minutes(time));
-    let simulated = format!("{}; quick {}", quick(SIMULATED_FULL), quick(SIMULATED_QUICK));
     vec![
         row(fragmentation::NAME, fragmentation::TITLE, "root", "18 min; quick 1 min"),
         row(
@@ -35,78 +36,99 @@ fn apart_listed() -> Vec<[String; 4]> {
             "quick 2 min 10 s at most",
         ),
         row(moca::NAME, moca::TITLE, "nothing; for every access qemu-user", MOCA_TAKES),
-        row(
-            SIMULATED,
-            "tiered memory: the evaluation of Colloid (SOSP 2024) on the simulated machine",
-            "nothing",
-            &simulated,
-        ),
         row(overhead::NAME, &format!("{}; by name only", overhead::TITLE), "nothing", ""),
         #[cfg(target_arch = "x86_64")]
         row(huge_slices::NAME, &format!("{}; by name only", huge_slices::TITLE), "huge pages", ""),
     ]
 }
 
-/// What each experiment needs, how long it takes, and what is kept of it: in `results`, and in this binary.
-pub(super) fn list(
-    experiments: &[Experiment],
-    names: &[String],
-    results: Option<&Path>,
-) -> Result<String> {
-    let mut text = String::new();
-    let line = |name: &str, words: &str| format!("{name:20} {words}\n");
-    let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
-    for one in experiments {
-        let ((cells, full), (fewer, quick)) = (plan::amount(one, false)?, plan::amount(one, true)?);
-        let needs = match input::needs(one) {
-            programs if programs.is_empty() => "nothing".to_owned(),
-            programs => programs.join(", "),
+/// What there is to say of an experiment.
+struct Entry<'a> {
+    name: &'a str,
+    title: &'a str,
+    lines: Vec<String>,
+}
+
+impl Entry<'_> {
+    fn text(self) -> String {
+        let line = |name: &str, words: &str| format!("{name:20} {words}\n");
+        let lines: String = self.lines.iter().map(|words| line("", words)).collect();
+        line(self.name, self.title) + &lines
+    }
+}
+
+/// Cells and time, in full and with `--quick`.
+fn takes([(cells, full), (fewer, quick)]: [(usize, Duration); 2]) -> String {
+    let (full, quick) = (minutes(full), minutes(quick));
+    format!("takes: {cells} cells, about {full}; quick {fewer}, {quick}")
+}
+
+impl Arguments {
+    /// What each experiment needs, how long it takes, and what is kept of it: in `results`, and in this binary.
+    pub(super) fn listed(&self, experiments: &[Experiment], asked: &Asked) -> Result<String> {
+        let mut text = String::new();
+        let results = self.output.as_deref();
+        let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
+        let kept = |name: &str| {
+            let of =
+                kept.iter().filter(|(cell, kept)| cell.experiment == name && kept.failed.is_none());
+            results.map(|results| format!("kept: {} cells in {}", of.count(), results.display()))
         };
-        text.push_str(&line(&one.name, &one.title));
-        text.push_str(&line(
-            "",
-            &format!("arms: {}; {} runs each", one.arms.join(" "), one.repetitions),
-        ));
-        text.push_str(&line("", &format!("needs: {needs}")));
-        text.push_str(&line(
-            "",
-            &format!(
-                "takes: {cells} cells, about {}; quick {fewer}, {}",
-                minutes(full),
-                minutes(quick)
-            ),
-        ));
-        if let Some(results) = results {
-            let of = kept
-                .iter()
-                .filter(|(cell, kept)| cell.experiment == one.name && kept.failed.is_none());
-            text.push_str(&line(
-                "",
-                &format!("kept: {} cells in {}", of.count(), results.display()),
-            ));
+        for one in experiments {
+            let needs = match input::needs(one) {
+                programs if programs.is_empty() => "nothing".to_owned(),
+                programs => programs.join(", "),
+            };
+            let mut lines = vec![
+                format!("arms: {}; {} runs each", one.arms.join(" "), one.repetitions),
+                format!("needs: {needs}"),
+                takes([plan::amount(one, false)?, plan::amount(one, true)?]),
+            ];
+            lines.extend(kept(&one.name));
+            text.push_str(&Entry { name: &one.name, title: &one.title, lines }.text());
         }
+        for name in asked.apart() {
+            let Some(one) = definition::find(name) else { continue };
+            let runs = match one.full.repetitions {
+                1 => String::new(),
+                runs => format!("; {runs} runs each"),
+            };
+            let mut lines = vec![
+                format!("arms: {}{runs}", one.arms.join(" ")),
+                format!("needs: {}", one.needs),
+            ];
+            lines.push(takes([self.amount(name, false)?, self.amount(name, true)?]));
+            lines.extend(kept(name));
+            text.push_str(&Entry { name, title: &one.title, lines }.text());
+        }
+        for [name, title, needs, takes] in apart_listed() {
+            if !self.experiments.is_empty() && !self.experiments.contains(&name) {
+                continue;
+            }
+            let mut lines = Vec::new();
+            if name == huge_pages::NAME {
+                lines.push(format!("arms: {}", huge_pages::ARMS.join(" ")));
+            }
+            lines.push(format!("needs: {needs}"));
+            lines.extend((!takes.is_empty()).then(|| format!("takes: {takes}")));
+            if name == moca::NAME {
+                let machine = Kept::built_in()?.machine.join("; ");
+                lines.push(format!("kept: figures for --from-kept, of {machine}"));
+            }
+            text.push_str(&Entry { name: &name, title: &title, lines }.text());
+        }
+        text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
+        text.push_str("groups: mesh\n");
+        Ok(text)
     }
-    for [name, title, needs, takes] in apart_listed() {
-        if !names.is_empty() && !names.contains(&name) {
-            continue;
-        }
-        text.push_str(&line(&name, &title));
-        if name == huge_pages::NAME {
-            text.push_str(&line("", &format!("arms: {}", huge_pages::ARMS.join(" "))));
-        }
-        if name == SIMULATED {
-            text.push_str(&line("", &format!("figures: {}", colloid::FIGURES.join(" "))));
-        }
-        text.push_str(&line("", &format!("needs: {needs}")));
-        if !takes.is_empty() {
-            text.push_str(&line("", &format!("takes: {takes}")));
-        }
-        if name == moca::NAME {
-            let machine = Kept::built_in()?.machine.join("; ");
-            text.push_str(&line("", &format!("kept: figures for --from-kept, of {machine}")));
-        }
+
+    /// Cells of an experiment with tables of its own, where everything is installed, and roughly how long they take.
+    fn amount(&self, name: &str, quick: bool) -> Result<(usize, Duration)> {
+        let asked = Self { quick, ..self.clone() };
+        let signals = signal::Signals::block(&[])?;
+        let inputs = Inputs::new(PathBuf::new(), self.seed)?;
+        let stage = stage(&signals, PathBuf::new());
+        let series = asked.series(name, &stage, &inputs)?;
+        Ok(series.map(|series| series::amount(series.as_ref())).unwrap_or_default())
     }
-    text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
-    text.push_str("groups: mesh\n");
-    Ok(text)
 }

@@ -1,0 +1,206 @@
+//! Cells one after the other, whatever they are of.
+//!
+//! ```text
+//!  experiments/NAME.toml ──► its cells, in order ──► each: kept? taken; else run under its lock, and kept
+//!                                                     │ in one process, or each by a command of its own
+//!                                                     ▼
+//!                                                    what the experiment makes of those that are there: its tables
+//! ```
+//!
+//! Always true: a cell brings about what it needs, so that it may be the first of a process, and the only one; what a
+//! table says is made from finished cells alone.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use pagemill_launch::progress::minutes;
+
+use super::cell::Cell;
+use super::keep::{Keep, Of};
+use super::outcome::Outcome;
+use super::store::Store;
+use super::target::{Interrupted, Stage};
+
+/// A finished cell: results, or the reason why there are none.
+pub type Finished = (Cell, Result<Outcome, String>);
+
+/// A cell that is to run.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The cell.
+    pub cell: Cell,
+    /// What its figures depend on.
+    pub of: Of,
+    /// Roughly how long it takes.
+    pub seconds: f64,
+}
+
+/// Cells that know how to run.
+pub trait Series {
+    /// All of them, in the order in which they run.
+    fn turns(&self) -> Vec<Turn>;
+
+    /// Whether one that is not finished is to run now; else it is left for another time.
+    fn wants(&mut self, _cell: &Cell) -> bool {
+        true
+    }
+
+    /// Runs one. `so_far` are those that are finished; `say` hears what is being done.
+    ///
+    /// # Errors
+    /// The reason why it has no results; [`Interrupted`] by a signal.
+    fn run(
+        &mut self,
+        cell: &Cell,
+        so_far: &[Finished],
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Outcome>;
+}
+
+/// How far a run is.
+#[derive(Clone, Copy)]
+pub struct Step<'a> {
+    /// The cell that is next.
+    pub cell: &'a Cell,
+    /// Its number, from 1, and how many there are.
+    pub number: (usize, usize),
+    /// Roughly how long it and those after it take.
+    pub left: Duration,
+    /// What is being done for it; nothing when it begins.
+    pub doing: &'a str,
+    /// The cells before it.
+    pub so_far: &'a [Finished],
+}
+
+impl Step<'_> {
+    /// For people.
+    pub fn words(&self) -> String {
+        let (number, all) = self.number;
+        let doing = if self.doing.is_empty() { "" } else { ": " };
+        let left = minutes(self.left);
+        format!("[{number}/{all}] {}, {left} left{doing}{}", self.cell.words(), self.doing)
+    }
+}
+
+/// Runs all of a series that is not kept; the flag says whether a signal ended it. `report` hears of each step.
+///
+/// # Errors
+/// Where a cell cannot be kept; from `report`.
+pub fn all(
+    series: &mut dyn Series,
+    stage: &Stage<'_>,
+    (store, keep): (Option<&Store>, &Keep),
+    report: &mut dyn FnMut(&Step<'_>) -> Result<()>,
+) -> Result<(Vec<Finished>, bool)> {
+    let turns = series.turns();
+    let mut finished: Vec<Finished> = Vec::new();
+    let (mut digests, mut pace) = (Digests::new(), Pace::default());
+    for (at, Turn { cell, of, .. }) in turns.iter().enumerate() {
+        if keep.taken(cell, *of).is_none() && !series.wants(cell) {
+            continue;
+        }
+        let (number, left) = ((at + 1, turns.len()), pace.left(&turns[at..]));
+        let step = Step { cell, number, left, doing: "", so_far: &finished };
+        report(&step)?;
+        let began = Instant::now();
+        let mut failed = None;
+        let run = keep.once(cell, *of, stage, || {
+            series.run(cell, &finished, &mut |doing| {
+                failed = report(&Step { doing, ..step }).err().or(failed.take());
+            })
+        });
+        failed.map_or(Ok(()), Err)?;
+        let (outcome, ran) = match run {
+            Err(error) if error.is::<Interrupted>() => return Ok((finished, true)),
+            run => run?,
+        };
+        let outcome = outcome.and_then(|outcome| agrees(&mut digests, cell, outcome));
+        if ran {
+            pace.saw(cell, began.elapsed());
+        }
+        if let Some(store) = store {
+            store.append(at + 1, cell, &outcome)?;
+        }
+        finished.push((cell.clone(), outcome));
+    }
+    Ok((finished, false))
+}
+
+/// Cells of a series, and roughly how long they take.
+pub fn amount(series: &dyn Series) -> (usize, Duration) {
+    let turns = series.turns();
+    (turns.len(), Pace::default().left(&turns))
+}
+
+/// Runs one of a series, unless it is kept, and returns what came of it; `None` if there is no such cell.
+///
+/// # Errors
+/// Where it cannot be kept; [`Interrupted`] by a signal.
+pub fn one(
+    series: &mut dyn Series,
+    cell: &Cell,
+    so_far: &[Finished],
+    stage: &Stage<'_>,
+    keep: &Keep,
+) -> Result<Option<Result<Outcome, String>>> {
+    let Some(turn) = series.turns().into_iter().find(|turn| turn.cell == *cell) else {
+        return Ok(None);
+    };
+    let run = || series.run(cell, so_far, &mut |_| {});
+    Ok(Some(keep.once(cell, turn.of, stage, run)?.0))
+}
+
+/// How long cells have taken so far.
+#[derive(Default)]
+struct Pace(HashMap<(String, String), (Duration, u32)>);
+
+impl Pace {
+    fn saw(&mut self, cell: &Cell, took: Duration) {
+        let sum = self.0.entry((cell.experiment.clone(), cell.case.clone())).or_default();
+        *sum = (sum.0 + took, sum.1 + 1);
+    }
+
+    /// Time for these.
+    fn left(&self, turns: &[Turn]) -> Duration {
+        let seconds = turns.iter().map(|Turn { cell, seconds, .. }| {
+            match self.0.get(&(cell.experiment.clone(), cell.case.clone())) {
+                Some((sum, count)) => sum.as_secs_f64() / f64::from(*count),
+                None => *seconds,
+            }
+        });
+        Duration::from_secs_f64(seconds.sum())
+    }
+}
+
+/// The output of each case that was seen first, and the arm that made it.
+pub type Digests = HashMap<(String, String), (u64, &'static str)>;
+
+/// Arms must agree on the output: an allocator that changes it is broken.
+pub fn agrees(digests: &mut Digests, cell: &Cell, outcome: Outcome) -> Result<Outcome, String> {
+    let Some(digest) = outcome.digest else { return Ok(outcome) };
+    let key = (cell.experiment.clone(), cell.case.clone());
+    let (first, arm) = *digests.entry(key).or_insert((digest, cell.arm));
+    if first == digest {
+        Ok(outcome)
+    } else {
+        Err(format!("the program's output differs from the one in arm {arm}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_whose_output_differs_has_failed() {
+        let mut digests = HashMap::new();
+        let cell = |arm| Cell { experiment: "e".into(), case: "c".into(), arm, repetition: 1 };
+        let outcome = |digest| Outcome { digest, ..Outcome::default() };
+        assert!(agrees(&mut digests, &cell("glibc"), outcome(Some(1))).is_ok());
+        assert!(agrees(&mut digests, &cell("1y-ksm"), outcome(Some(1))).is_ok());
+        let error = agrees(&mut digests, &cell("1y-ksm"), outcome(Some(2))).unwrap_err();
+        assert!(error.contains("glibc"), "{error}");
+        assert!(agrees(&mut digests, &cell("mesh"), outcome(None)).is_ok());
+    }
+}
