@@ -110,7 +110,7 @@ fn fitting(text: &str) -> Cow<'_, str> {
 
 /// The text with lines of at most so many columns, broken at spaces. What follows a line's label goes on below what
 /// stood beside the label. A word that is longer stays whole, for who copies it.
-fn wrapped(text: &str, width: usize) -> Cow<'_, str> {
+pub fn wrapped(text: &str, width: usize) -> Cow<'_, str> {
     if text.lines().all(|line| line.width() <= width) {
         return Cow::Borrowed(text);
     }

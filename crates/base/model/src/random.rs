@@ -60,6 +60,14 @@ impl Random {
         -mean * (1.0 - self.unit()).ln()
     }
 
+    /// `value` as it is measured with a normally distributed error of this part of it (Box and Muller); never negative.
+    pub fn measured(&mut self, value: f64, part: f64) -> f64 {
+        let (radius, angle) =
+            (self.unit().max(f64::MIN_POSITIVE), std::f64::consts::TAU * self.unit());
+        let error = (-2.0 * radius.ln()).sqrt() * angle.cos();
+        value * (1.0 + part * error).max(0.0)
+    }
+
     /// Poisson distributed with this mean; above 64 by the normal approximation.
     pub fn poisson(&mut self, mean: f64) -> u64 {
         if mean > 64.0 {

@@ -93,8 +93,8 @@ fn ends(events: impl IntoIterator<Item = Event>) {
         "compare rec rec",
         "plan rec",
         "hugepages rec",
-        "simulate rec --huge linux-always,auto",
-        "simulate rec --huge ingens --fragmented 1 --pinned",
+        "simulate rec --huge linux-always,auto --time-limit 10",
+        "simulate rec --huge ingens --fragmented 1 --pinned --time-limit 10s",
         "export rec --format perfetto -o out -f",
         "export rec --format folded -o out -f",
     ] {

@@ -203,6 +203,25 @@ fn a_heap_of_ours_says_how_much_of_it_is_live() {
     assert!(run.out.contains("heap ") && run.out.contains(": live "), "{run:?}");
 }
 
+/// What was being recorded was "not recorded" until its first rows were there.
+#[test]
+fn what_is_not_written_yet_is_not_said_to_be_missing() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let waiting = Waiting::new();
+    let mut command = pagemill();
+    command.args(["record", "--with", "heap", "-p", &waiting.pid(), "--flush", "1h", "-o"]);
+    let mut recorder = command.arg(&path).stderr(Stdio::null()).spawn().unwrap();
+    until("the recording begins", || path.join("meta.json").exists());
+    let run = ran(pagemill().arg("live").arg(&path).arg("--once"));
+    assert!(run.out.contains("nothing is written yet"), "{run:?}");
+    assert!(!run.out.contains("not recorded"), "{run:?}");
+    drop(waiting);
+    recorder.wait().unwrap();
+    let run = ran(pagemill().arg("live").arg(&path).arg("--once"));
+    assert!(!run.out.contains("nothing is written yet"), "{run:?}");
+}
+
 #[test]
 fn a_recording_is_shown_finished_or_in_the_making() {
     let room = tempfile::tempdir().unwrap();

@@ -3,14 +3,18 @@
 
 mod support;
 
+use std::fs;
+use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use pagemill_model::Nanos;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_policy::tier::compose;
 use pagemill_sim::machine::Machine;
 use support::daemon::{record, record_with};
+use support::until;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../base/kernel/tests/fixtures").join(name)
@@ -293,4 +297,150 @@ fn a_probed_machine_is_one_that_the_simulator_runs() {
         assert_eq!(refused.status.code(), Some(2), "{wrong}");
         assert!(said(&refused).contains(answer), "{wrong}: {}", said(&refused));
     }
+}
+
+/// A process and its child, which has 16 MiB, on a made up machine with another memory node.
+struct Placed {
+    machine: tempfile::TempDir,
+    parent: Child,
+    child: u32,
+}
+
+impl Placed {
+    /// Of the machine are the node, which is the faster one, and which pages are idle, which is none.
+    fn new() -> Self {
+        let machine = two_nodes();
+        let data = "x=$(head -c 16000000 /dev/zero | tr \"\\0\" x); echo $$; sleep 600; :";
+        let program = format!("sh -c '{data}' & wait");
+        let parent = Command::new("sh")
+            .args(["-c", &program])
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut parent = parent.unwrap();
+        let mut said = std::io::BufReader::new(parent.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        let child = line.trim().parse().unwrap();
+        let placed = Self { machine, parent, child };
+        placed.write("sys/kernel/mm/page_idle/bitmap", "");
+        placed.access();
+        symlink("/proc/self", placed.path("proc/self")).unwrap();
+        [placed.parent.id(), child].into_iter().for_each(|pid| placed.shown(pid));
+        placed
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.machine.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.path(path).parent().unwrap()).unwrap();
+        fs::write(self.path(path), text).unwrap();
+    }
+
+    /// A process as it is, but that it may use both nodes.
+    fn shown(&self, pid: u32) {
+        let list = "Mems_allowed_list:";
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let lines = status.lines().filter(|line| !line.starts_with(list)).collect::<Vec<_>>();
+        self.write(&format!("proc/{pid}/status"), &format!("{}\n{list}\t0-1\n", lines.join("\n")));
+        for file in ["stat", "cmdline", "maps", "smaps", "pagemap", "task", "schedstat"] {
+            let real = format!("/proc/{pid}/{file}");
+            symlink(&real, self.path(&real[1..])).unwrap();
+        }
+    }
+
+    /// All pages are accessed.
+    fn access(&self) {
+        let bitmap =
+            fs::OpenOptions::new().write(true).open(self.path("sys/kernel/mm/page_idle/bitmap"));
+        bitmap.unwrap().write_all_at(&[0; 1 << 20], 0).unwrap();
+    }
+
+    /// A daemon that looks ten times a second.
+    fn daemon(&self, arguments: &[&str]) -> Child {
+        let idle = ["--track", "idle", "--latency", "none", "--policy", "hemem", "--cpu", "100"];
+        Command::new(env!("CARGO_BIN_EXE_pagemill"))
+            .arg("tier")
+            .args(["--default-node", "1", "--alternate-node", "0", "--quantum", "100ms"])
+            .args(idle)
+            .args(arguments)
+            .env("PAGEMILL_ROOT", self.machine.path())
+            .stdout(fs::File::create(self.path("out")).unwrap())
+            .stderr(fs::File::create(self.path("err")).unwrap())
+            .spawn()
+            .unwrap()
+    }
+
+    /// So much is said by now.
+    fn said(&self) -> String {
+        ["out", "err"].map(|name| fs::read_to_string(self.path(name)).unwrap()).concat()
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.parent.id());
+        Command::new("kill").args(["-9", "--", &group]).status().ok();
+        self.parent.wait().ok();
+    }
+}
+
+/// MiB after a word of the daemon's last line.
+fn mib(text: &str, after: &str) -> f64 {
+    let rest = text.lines().last().unwrap().split_once(after).unwrap().1;
+    let mut words = rest.split([' ', ';', ',']);
+    let (number, unit) = (words.next().unwrap(), words.next().unwrap());
+    let scale = ["B", "KiB", "MiB"].iter().position(|name| *name == unit).unwrap();
+    number.parse::<f64>().unwrap() * [1.0 / 1_048_576.0, 1.0 / 1024.0, 1.0][scale]
+}
+
+/// What would move was counted again each quantum; a child's memory was nobody's.
+#[test]
+fn a_dry_run_counts_each_page_once_and_children_are_placed_unless_left_alone() {
+    let placed = Placed::new();
+    let pid = placed.parent.id().to_string();
+    let run = |more: &[&str]| {
+        let mut daemon = placed.daemon(&[&["-p", &pid, "--for", "3s"], more].concat());
+        let ended = loop {
+            match daemon.try_wait().unwrap() {
+                Some(status) => break status,
+                None => placed.access(),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(ended.code(), Some(0), "{}", placed.said());
+        placed.said()
+    };
+    let text = run(&[]);
+    if mib(&text, "would have moved ") == 0.0 {
+        return println!("skipped: who is not root does not see where pages are: {text}");
+    }
+    let (tracked, moved) = (mib(&text, "quanta, "), mib(&text, "would have moved "));
+    assert!(tracked > 15.0 && moved > 12.0 && moved <= tracked, "{text}");
+    let text = run(&["--no-children"]);
+    assert!(mib(&text, "quanta, ") < 8.0, "{text}");
+}
+
+/// Both ended it with 2, and what it had recorded lacked its end.
+#[test]
+fn a_cgroup_that_goes_away_ends_the_daemon_well_and_a_node_that_does_is_waited_for() {
+    let placed = Placed::new();
+    let directory = "sys/fs/cgroup/web";
+    placed.write(&format!("{directory}/cgroup.procs"), &format!("{}\n", placed.child));
+    let rec = placed.path("rec");
+    let mut daemon = placed.daemon(&["--cgroup", "web", "--record", rec.to_str().unwrap()]);
+    let node = [placed.path("sys/devices/system/node/node1"), placed.path("node1")];
+    let says = |what: &str| until(what, || placed.said().contains(what));
+    says("Ctrl-C ends it");
+    fs::rename(&node[0], &node[1]).unwrap();
+    says("node 1 has no memory any more: waiting until it has");
+    fs::rename(&node[1], &node[0]).unwrap();
+    says("node 1 has memory again");
+    fs::remove_dir_all(placed.path(directory)).unwrap();
+    assert_eq!(daemon.wait().unwrap().code(), Some(0), "{}", placed.said());
+    assert!(placed.said().contains("sys/fs/cgroup/web has gone"), "{}", placed.said());
+    let replayed = on(Path::new("/"), &["tier", "replay", rec.to_str().unwrap()]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", said(&replayed));
 }

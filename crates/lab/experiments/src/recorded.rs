@@ -86,6 +86,7 @@ pub fn sweep(path: &Path, tick: &mut dyn FnMut(usize, usize)) -> Result<Sweep> {
         moves_at: Some(0.0),
         seconds: 1.0,
         scale: 1.0,
+        noise: 0.0,
         seed: 1,
         effort: Effort { seed: 1, ..Effort::default() },
     };

@@ -201,10 +201,14 @@ struct Region {
     huge: Option<u32>,
     /// Frames of its base pages, by page.
     frames: Vec<(u32, u32)>,
-    /// Bits: pages that the program has touched.
+    /// Bits: pages that the program has touched, and how many they are.
     touched: [u64; 8],
-    /// Reads of late.
+    count: u64,
+    /// Pages in use that it has not touched, as they are counted in the machine's.
+    bloat: u64,
+    /// Reads of late: by the scan of that number, and each one after it halves them.
     read: u64,
+    scan: u64,
     /// Whether the helper has provided it, so that what the program touches is in another cache.
     provided: bool,
     /// What was decided ahead and left to the program's own faults: huge pages, or 64 KiB at a time.
@@ -216,8 +220,9 @@ impl Region {
         if self.huge.is_some() { PER_HUGE } else { self.frames.len() as u64 }
     }
 
-    fn count(&self) -> u64 {
-        self.touched.iter().map(|word| u64::from(word.count_ones())).sum()
+    /// Reads of late, after so many scans.
+    fn read(&self, scans: u64) -> u64 {
+        self.read.checked_shr((scans - self.scan).min(64) as u32).unwrap_or(0)
     }
 
     fn has(&self, page: u32) -> bool {
@@ -245,7 +250,11 @@ struct Machine {
     now_ps: u64,
     helper_ns: u64,
     next_scan: u64,
+    scans: u64,
     hand: usize,
+    /// Pages in use that were never touched, and regions that were.
+    bloat: u64,
+    grown: u64,
     stall_ns: (u64, u64),
     resident: u64,
     /// The region that the program touched last, and the pages of the one that it left before.
@@ -256,9 +265,17 @@ struct Machine {
     course: Course,
     looks: u64,
     outcome: Outcome,
-    /// Steps that may still be simulated.
-    left: u64,
+    /// Steps since who waits was asked last; pieces of the program that are done, and all of them.
+    steps: u64,
+    done: u64,
+    all: u64,
 }
+
+/// Steps after which who waits is asked whether to go on: some milliseconds.
+const STEPS: u64 = 1 << 20;
+
+/// Asked now and then with the pieces of the program that are done and all of them: whether to go on.
+pub type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What a program grows by between two looks of who measures, regions.
 const GROWTH: u64 = 4;
@@ -267,17 +284,14 @@ impl Setup {
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> Outcome {
-        self.run_within(u64::MAX).unwrap_or_default()
+        self.run_while(&mut |_, _| true).unwrap_or_default()
     }
 
-    /// Runs it if that takes no more than so many steps: reads, looks of the helper at a region and of compaction at a
-    /// block. A recording may ask for any number of them.
+    /// Runs it for as long as who waits goes on: a recording may ask for any number of steps.
     #[must_use]
-    pub fn run_within(&self, steps: u64) -> Option<Outcome> {
+    pub fn run_while(&self, goes_on: GoesOn) -> Option<Outcome> {
         let mut machine = Machine::new(self);
-        machine.left = steps;
-        machine.program();
-        (machine.left > 0).then(|| machine.end())
+        machine.program(goes_on).then(|| machine.end())
     }
 }
 
@@ -304,7 +318,9 @@ impl Machine {
             }
         }
         let count = setup.workload.pages.div_ceil(PER_HUGE) as usize;
-        let own = sum(setup.workload.own.iter().copied());
+        let load = &setup.workload;
+        let own = sum(load.own.iter().copied());
+        let pieces = load.own.iter().map(|own| own / STEP_NS);
         Self {
             owners: vec![None; zone.pages() as usize],
             heap: Arc::new(Mapping {
@@ -325,7 +341,10 @@ impl Machine {
             now_ps: 0,
             helper_ns: 0,
             next_scan: SCAN_NS,
+            scans: 0,
             hand: 0,
+            bloat: 0,
+            grown: 0,
             stall_ns: (0, 0),
             resident: 0,
             here: 0,
@@ -333,36 +352,37 @@ impl Machine {
             faults: Vec::new(),
             course: Course::new(Trials::default()),
             looks: 0,
-            left: u64::MAX,
+            steps: 0,
+            done: 0,
+            all: load.touches.len() as u64 + sum(pieces) + load.reads_after / 256,
             outcome: Outcome { walk_ps: vec![0; count], ..Outcome::default() },
             setup: setup.clone(),
         }
     }
 
-    fn program(&mut self) {
+    /// Runs the program; whether to its end.
+    fn program(&mut self, goes_on: GoesOn) -> bool {
         let mut random = Random::new(self.setup.seed ^ 0x7ead);
         let touches = std::mem::take(&mut self.setup.workload.touches);
         let own = std::mem::take(&mut self.setup.workload.own);
         let (each, after) = (self.setup.workload.reads_per_touch, self.setup.workload.reads_after);
         for (at, page) in touches.iter().enumerate() {
-            if self.left == 0 {
-                return;
-            }
             self.touch(*page);
             for _ in 0..each {
                 self.read(&touches[..=at], &mut random);
             }
-            match own.get(at) {
-                Some(time) => self.own(*time, &touches[..=at], &mut random),
-                None => self.helper(*page),
+            let whole = match own.get(at) {
+                Some(time) => self.own(*time, &touches[..=at], &mut random, goes_on),
+                None => self.helper(*page, goes_on),
+            };
+            if !whole {
+                return false;
             }
         }
-        for at in 0..after {
+        (0..after).all(|at| {
             self.read(&touches, &mut random);
-            if at % 256 == 0 {
-                self.helper(touches.last().copied().unwrap_or(0));
-            }
-        }
+            at % 256 > 0 || self.helper(touches.last().copied().unwrap_or(0), goes_on)
+        })
     }
 
     /// A page to read of those touched.
@@ -374,10 +394,11 @@ impl Machine {
 
     /// Looks a page up that is read so many times by many reads like it; what the walks take.
     fn walk(&mut self, page: u64, reads: u64) -> u64 {
-        self.take(1);
+        self.steps += 1;
         let region = (page / PER_HUGE) as usize;
         let walk = reads * self.tlb.look_up(page, self.regions[region].huge.is_some());
-        self.regions[region].read += reads;
+        let there = &mut self.regions[region];
+        (there.read, there.scan) = (there.read(self.scans) + reads, self.scans);
         self.outcome.walk_ps[region] += walk;
         self.outcome.walks += walk;
         walk
@@ -388,8 +409,8 @@ impl Machine {
         self.now_ps += READ_PS + self.walk(page, 1);
     }
 
-    /// A recorded program's own time, less the walks that it is spared.
-    fn own(&mut self, time: u64, touched: &[u64], random: &mut Random) {
+    /// A recorded program's own time, less the walks that it is spared; whether to its end.
+    fn own(&mut self, time: u64, touched: &[u64], random: &mut Random, goes_on: GoesOn) -> bool {
         let last = touched.last().copied().unwrap_or(0);
         let mut left = time;
         loop {
@@ -406,16 +427,19 @@ impl Machine {
             let then = (self.now_ps + step * 1000 + walks).saturating_sub(held);
             self.now_ps = self.now_ps.max(then);
             left -= step;
-            self.helper(last);
-            if left == 0 || self.left == 0 {
-                return;
+            let whole = self.helper(last, goes_on);
+            if left == 0 || !whole {
+                return whole;
             }
         }
     }
 
-    /// Takes steps of those that may be simulated.
-    fn take(&mut self, steps: u64) {
-        self.left = self.left.saturating_sub(steps);
+    /// A region's pages, or those that were touched, are others than before.
+    fn recount(&mut self, at: usize) {
+        let region = &mut self.regions[at];
+        let bloat = region.present().saturating_sub(region.count);
+        self.bloat = self.bloat + bloat - region.bloat;
+        region.bloat = bloat;
     }
 
     /// Whether a huge page fits a region.
@@ -436,7 +460,7 @@ impl Machine {
     fn touch(&mut self, page: u64) {
         let (at, inside) = ((page / PER_HUGE) as usize, (page % PER_HUGE) as u32);
         if at != self.here {
-            self.last = Some(self.regions[self.here].count());
+            self.last = Some(self.regions[self.here].count);
             self.here = at;
         }
         let there = self.regions[at].has(inside);
@@ -480,11 +504,17 @@ impl Machine {
             self.now_ps += time * 1000;
         }
         let region = &mut self.regions[at];
-        let bit = 1 << (inside % 64);
-        if there && region.provided && region.touched[(inside / 64) as usize] & bit == 0 {
+        let (word, bit) = (&mut region.touched[(inside / 64) as usize], 1 << (inside % 64));
+        if *word & bit > 0 {
+            return;
+        }
+        if there && region.provided {
             self.now_ps += self.setup.costs.fetch.value().unwrap_or(0) * 1000 / PER_HUGE;
         }
-        region.touched[(inside / 64) as usize] |= bit;
+        *word |= bit;
+        region.count += 1;
+        self.grown += u64::from(region.count == 1);
+        self.recount(at);
     }
 
     fn cost(&self, figure: Figure) -> u64 {
@@ -499,6 +529,7 @@ impl Machine {
             frames.insert(place, (inside, block.start));
             self.owners[block.start as usize] = Some((at as u32, inside));
             self.resident += 1;
+            self.recount(at);
         }
         self.cost(self.setup.costs.base)
     }
@@ -519,7 +550,7 @@ impl Machine {
             }
         });
         // Lists of blocks take longer than a look at a region.
-        self.take(8 * done.blocks);
+        self.steps += 8 * done.blocks;
         let scanned = done.scanned + done.free_scanned;
         let waited = self.setup.attempt + done.migrated * MOVE_NS + scanned * SCANNED_NS;
         self.stall_ns = (self.stall_ns.0 + waited, self.stall_ns.1 + 1);
@@ -535,6 +566,7 @@ impl Machine {
             self.zone.free(old);
         }
         self.regions[at].huge = Some(frame);
+        self.recount(at);
         self.tlb.flush(at as u64 * PER_HUGE);
     }
 
@@ -558,8 +590,8 @@ impl Machine {
             mhz: self.setup.mhz,
             batch: 1,
             present: known(region.present()),
-            accessed: known(region.read.min(PER_HUGE)),
-            zeros: known(if region.huge.is_some() { PER_HUGE - region.count() } else { 0 }),
+            accessed: known(region.read(self.scans).min(PER_HUGE)),
+            zeros: known(if region.huge.is_some() { PER_HUGE - region.count } else { 0 }),
             free_huge: known(free_huge),
             pool: known(self.pool.len() as u64),
             pool_used: known(self.pool_used.min(1)),
@@ -593,10 +625,8 @@ impl Machine {
     fn try_growth(&mut self, at: usize) {
         let Some(tries) = self.setup.policy.tries() else { return };
         self.looks += 1;
-        self.take(self.regions.len() as u64);
-        let grown = self.regions.iter().filter(|region| region.count() > 0).count() as u64;
         let now = Counters {
-            grown: grown * HUGE,
+            grown: self.grown * HUGE,
             resident: self.resident * HUGE / PER_HUGE,
             program: self.now_ps / 1000,
             waited: 0,
@@ -611,6 +641,7 @@ impl Machine {
             self.course = Course::new(trials.beginning_with(first));
         }
         if self.course.advance(now, tries.helper_price(&view), GROWTH) {
+            self.steps += self.regions.len() as u64;
             let view = View { trials: self.course.trials(), ..view };
             let action = self.setup.policy.decide(&view).action;
             let ahead = self.regions.iter().skip(at + 1).filter(|region| region.present() > 0);
@@ -619,9 +650,17 @@ impl Machine {
         }
     }
 
-    /// The helper, beside the program: works while its clock is behind the program's.
-    fn helper(&mut self, page: u64) {
-        self.take(WINDOW);
+    /// The helper, beside the program; whether to go on.
+    fn helper(&mut self, page: u64, goes_on: GoesOn) -> bool {
+        self.help(page);
+        self.done += 1;
+        let asks = self.steps >= STEPS;
+        self.steps = if asks { 0 } else { self.steps + WINDOW };
+        !asks || goes_on(self.done, self.all)
+    }
+
+    /// Works while its clock is behind the program's.
+    fn help(&mut self, page: u64) {
         let now = self.now_ps / 1000;
         let at = (page / PER_HUGE) as usize;
         if page.is_multiple_of(PER_HUGE / 4) {
@@ -653,14 +692,13 @@ impl Machine {
         }
         if now >= self.next_scan && self.helper_ns <= now {
             self.next_scan = now + SCAN_NS;
-            // Bloat, reads, and what it may collapse.
-            self.take(3 * self.regions.len() as u64);
-            self.outcome.bloat = self.bloat();
+            self.steps += SCAN_REGIONS as u64;
+            self.outcome.bloat = self.bloat;
             for _ in 0..SCAN_REGIONS.min(self.regions.len()) {
                 self.hand = (self.hand + 1) % self.regions.len();
                 self.scan(self.hand);
             }
-            self.regions.iter_mut().for_each(|region| region.read /= 2);
+            self.scans += 1;
         }
     }
 
@@ -719,15 +757,12 @@ impl Machine {
                         self.resident -= 1;
                     }
                 }
+                self.recount(at);
                 self.tlb.flush(at as u64 * PER_HUGE);
                 self.work(self.cost(self.setup.costs.collapse));
             }
             _ => {}
         }
-    }
-
-    fn bloat(&self) -> u64 {
-        self.regions.iter().map(|region| region.present().saturating_sub(region.count())).sum()
     }
 
     fn end(mut self) -> Outcome {
@@ -743,7 +778,7 @@ impl Machine {
         outcome.walks /= 1000;
         outcome.huge = self.regions.iter().filter(|region| region.huge.is_some()).count() as u64;
         outcome.regions = self.regions.iter().filter(|region| region.present() > 0).count() as u64;
-        outcome.bloat = self.bloat();
+        outcome.bloat = self.bloat;
         outcome.resident = self.resident;
         outcome
     }

@@ -15,10 +15,10 @@ mod faults;
 mod regions;
 mod samples;
 
-use pagemill_policy::tier::Loads;
 use pagemill_policy::tier::compose::{self, Engine};
 use pagemill_policy::tier::kind::{Knobs, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
+use pagemill_policy::tier::{Load, Loads};
 
 use crate::closed::Walks;
 use crate::frames::Frames;
@@ -48,6 +48,8 @@ pub struct Setup {
     pub seconds: f64,
     /// One page in so many is simulated.
     pub scale: f64,
+    /// Standard deviation of what policies are told of latencies and rate each quantum, as a part of it.
+    pub noise: f64,
     /// Seed.
     pub seed: u64,
     /// Effort of the surface.
@@ -341,6 +343,8 @@ struct State<'a> {
     frames: Option<Frames>,
     engine: Engine,
     random: Random,
+    /// For the errors of what policies are told.
+    errors: Random,
     faults: Vec<Vec<(u32, u32)>>,
     cursor: usize,
     scan_debt: f64,
@@ -400,6 +404,7 @@ impl<'a> State<'a> {
             splitter,
             pages,
             random: Random::new(setup.seed),
+            errors: Random::new(setup.seed ^ 0x6e6f_6973_6500_0000),
             faults: vec![Vec::new(); FAULT_WHEEL],
             cursor: 0,
             scan_debt: 0.0,
@@ -414,6 +419,15 @@ impl<'a> State<'a> {
 
     fn part_split(&self) -> f64 {
         self.pages.pieces().map_or(0.0, Pieces::part_split)
+    }
+
+    /// The loads as they are measured.
+    fn told(&mut self, loads: Loads) -> Loads {
+        let mut measured = |load: Load| {
+            let latency_ns = self.errors.measured(load.latency_ns, self.setup.noise);
+            Load { latency_ns, ..load }
+        };
+        Loads { default: measured(loads.default), alternate: measured(loads.alternate) }
     }
 
     fn quantum(&mut self, now: u32, second: f64, surfaces: &Surfaces) -> Quantum {
@@ -437,12 +451,13 @@ impl<'a> State<'a> {
                     / (self.pages.size_of(class) as f64 * self.setup.scale)
             })
             .collect();
+        let told = self.told(loads);
         let mut engine = std::mem::replace(&mut self.engine, Engine::Still);
         let (promoted, demoted) = match &mut engine {
             Engine::Still => (0, 0),
-            Engine::Faults(driver) => self.by_faults(driver, now, loads, &rates),
+            Engine::Faults(driver) => self.by_faults(driver, now, told, &rates),
             Engine::Regions(driver) => self.by_regions(driver, now, &rates),
-            Engine::Samples(driver) => self.by_samples(driver, loads, &weights, reads_per_ns),
+            Engine::Samples(driver) => self.by_samples(driver, told, &weights, reads_per_ns),
         };
         self.engine = engine;
         let lines = self.setup.page_bytes() / 64.0 * self.setup.scale;

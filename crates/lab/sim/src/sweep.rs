@@ -113,6 +113,7 @@ mod tests {
             moves_at: None,
             seconds: 1.0,
             scale: 64.0,
+            noise: 0.0,
             seed: 1,
             effort: Effort { measure_ns: 1_000_000.0, ..Effort::default() },
         }

@@ -95,6 +95,9 @@ pub struct Arguments {
     /// One page in so many is simulated; 1 simulates them all.
     #[arg(long, value_name = "PAGES", allow_negative_numbers = true)]
     scale: Option<f64>,
+    /// Policies are told latencies and rates with an error of this percentage, each quantum anew.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, allow_negative_numbers = true)]
+    noise: f64,
     /// Seed: the same seed gives the same run.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -144,7 +147,7 @@ fn points(text: &str) -> Result<(u64, u64), String> {
 const POLICIES: &str = "none,tpp,tpp+colloid";
 
 /// What figures and sensitivity have of their own.
-const OF_A_RUN: [&str; 9] = [
+const OF_A_RUN: [&str; 10] = [
     "policy",
     "tiers",
     "like",
@@ -154,6 +157,7 @@ const OF_A_RUN: [&str; 9] = [
     "move_at",
     "seconds",
     "scale",
+    "noise",
 ];
 
 #[derive(Serialize)]
@@ -240,6 +244,7 @@ impl Arguments {
                 .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
             seconds: self.seconds,
             scale: 1.0,
+            noise: self.noise / 100.0,
             seed: self.seed,
             effort: Effort { seed: self.seed, ..Effort::default() },
         };
@@ -278,6 +283,7 @@ impl Arguments {
             ("--antagonist", Some(self.antagonist), 0.0, 100.0),
             ("--seconds", Some(self.seconds), 0.02, 1e6),
             ("--scale", self.scale, 1.0, 1e6),
+            ("--noise", Some(self.noise), 0.0, 100.0),
             ("--move-at", self.move_at, 0.0, self.seconds),
             ("--antagonist-at", self.antagonist_at, 0.0, self.seconds),
         ] {

@@ -37,6 +37,7 @@ pub(super) fn setup(
         // The lengths of the published runs.
         seconds: if huge { 100.0 } else { 600.0 },
         scale,
+        noise: 0.0,
         seed: options.seed,
         effort: Effort {
             seed: options.seed,

@@ -267,24 +267,16 @@ impl Measured {
         }
     }
 
-    fn measured(&mut self, value: f64) -> f64 {
-        // Box and Muller.
-        let (radius, angle) =
-            (self.random.unit().max(f64::MIN_POSITIVE), std::f64::consts::TAU * self.random.unit());
-        let error = (-2.0 * radius.ln()).sqrt() * angle.cos();
-        value * (1.0 + self.noise * error).max(0.0)
-    }
-
     fn choose(&mut self, seen: &Seen) -> f64 {
         let mut load = |tier: usize, load: Load| {
-            let latency_ns = self.measured(load.latency_ns);
+            let latency_ns = self.random.measured(load.latency_ns, self.noise);
             self.smoothed[tier].update(Load { latency_ns, ..load })
         };
         let loads = Loads {
             default: load(0, seen.loads.default),
             alternate: load(1, seen.loads.alternate),
         };
-        let rate = self.measured(seen.reads_per_ns);
+        let rate = self.random.measured(seen.reads_per_ns, self.noise);
         match self.placer.shift(&Reading { loads, share: seen.share, rate }) {
             Some(Shift { from: Tier::Default, size }) => seen.share - size,
             Some(Shift { from: Tier::Alternate, size }) => seen.share + size,

@@ -75,12 +75,18 @@ fn no_frame_is_lost_whatever_moves() {
             let setup = setup(workload, policy, 700);
             let mut machine = Machine::new(&setup);
             let kept = machine.zone.pages() - machine.zone.free_pages();
-            machine.program();
+            assert!(machine.program(&mut |_, _| true));
             let used: u64 = machine.regions.iter().map(Region::present).sum();
             let pool = machine.pool.len() as u64 * PER_HUGE;
             let in_use = machine.zone.pages() - machine.zone.free_pages();
             assert_eq!(in_use, kept + used + pool, "{policy} on {workload}");
             assert_eq!(used, machine.resident, "{policy} on {workload}");
+            let touched = |region: &Region| -> u64 {
+                region.touched.iter().map(|word| u64::from(word.count_ones())).sum()
+            };
+            let untouched = machine.regions.iter().map(|region| region.present() - touched(region));
+            let grown = machine.regions.iter().filter(|region| touched(region) > 0).count() as u64;
+            assert_eq!((machine.bloat, machine.grown), (untouched.sum(), grown), "{policy}");
             for (at, region) in machine.regions.iter().enumerate() {
                 for (page, frame) in &region.frames {
                     assert_eq!(machine.owners[*frame as usize], Some((at as u32, *page)));
@@ -134,12 +140,58 @@ fn a_recorded_program_takes_its_own_time_and_its_faults_whatever_is_assumed_of_r
     }
 }
 
+/// Each look of the helper went over all regions: a recording of hours and tens of GiB took longer than anybody waited.
+#[test]
+fn what_a_program_of_many_regions_does_for_long_is_no_more_work_than_that_of_one() {
+    let steps = |regions: u64, policy: &str| {
+        let mut setup = recorded(policy);
+        // Ten minutes of its own, and no reads: what is left is the helper's work.
+        setup.workload.pages = regions * PER_HUGE;
+        setup.workload.touches = (0..regions).map(|region| region * PER_HUGE).collect();
+        setup.workload.own = vec![600_000_000_000 / regions; regions as usize];
+        (setup.workload.reads_per_ms, setup.workload.homes) = (0, Vec::new());
+        setup.zone = (regions * 2 * PER_HUGE) as u32;
+        let mut asked = 0;
+        assert!(
+            setup
+                .run_while(&mut |_, _| {
+                    asked += 1;
+                    true
+                })
+                .is_some()
+        );
+        asked
+    };
+    for policy in ["linux-never", "linux-always", "ingens", "auto"] {
+        assert!(steps(2048, policy) <= steps(16, policy) + 2, "{policy}");
+    }
+}
+
+#[test]
+fn who_does_not_go_on_gets_nothing_and_is_told_how_much_is_done() {
+    let mut setup = recorded("linux-never");
+    setup.workload.own = vec![60_000_000_000; setup.workload.touches.len()];
+    let mut told = Vec::new();
+    let outcome = setup.run_while(&mut |done, all| {
+        told.push((done, all));
+        told.len() < 3
+    });
+    assert_eq!(outcome, None);
+    assert!(told.is_sorted() && told.iter().all(|(done, all)| done < all), "{told:?}");
+}
+
+#[test]
+fn reads_are_halved_by_each_scan() {
+    let region = Region { read: 1000, scan: 5, ..Region::default() };
+    assert_eq!([5, 6, 8, 15, 5000].map(|scans| region.read(scans)), [1000, 500, 125, 0, 0]);
+}
+
 #[test]
 fn what_no_mapping_fills_is_never_huge_and_nothing_is_provided_beyond_a_mapping() {
     for policy in names() {
         let setup = recorded(policy);
         let mut machine = Machine::new(&setup);
-        machine.program();
+        assert!(machine.program(&mut |_, _| true));
         assert_eq!(machine.regions[4].huge, None, "{policy}");
     }
     let mut half = recorded("cbmm+");

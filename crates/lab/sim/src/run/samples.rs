@@ -39,14 +39,18 @@ impl State<'_> {
         reads_per_ns: f64,
     ) -> (usize, usize) {
         let reads = reads_per_ns * QUANTUM_NS / hemem::PERIOD as f64 / self.setup.scale;
+        let mut seen = 0;
         for (class, weight) in weights.iter().enumerate() {
-            for _ in 0..self.random.poisson(reads * weight) {
+            let samples = self.random.poisson(reads * weight);
+            seen += samples;
+            for _ in 0..samples {
                 let page = self.pages.draw(class, &mut self.random);
                 let piece = self.inside(page, driver, loads);
                 driver.sample(Page(piece));
                 self.sampled += 1.0;
             }
         }
+        driver.progressed(self.errors.measured(seen as f64, self.setup.noise).round() as u64);
         let page = self.setup.page_bytes();
         let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / page;
         self.copy_debt = (self.copy_debt + per_quantum / self.setup.scale).min(8.0 * per_quantum);

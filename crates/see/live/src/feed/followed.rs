@@ -10,6 +10,9 @@ use pagemill_model::recording::{Follower, Meta, NotMeasured};
 use super::{Condition, Feed};
 use crate::state::State;
 
+/// What panes show.
+const EVERYTHING: &str = "heat, mappings, heap, memory, faults, frag";
+
 /// A recording in the making, or a finished one.
 #[derive(Debug)]
 pub struct Followed {
@@ -18,6 +21,8 @@ pub struct Followed {
     due: Instant,
     /// When it last had something new.
     news: Instant,
+    /// Whether it had anything yet.
+    any: bool,
     over: bool,
 }
 
@@ -32,7 +37,7 @@ impl Followed {
         }
         follower.skip(EventKind::Allocation.dataset());
         let now = Instant::now();
-        Ok(Self { follower, interval, due: now, news: now, over: false })
+        Ok(Self { follower, interval, due: now, news: now, any: false, over: false })
     }
 }
 
@@ -47,7 +52,7 @@ impl Feed for Followed {
         }
         let meta = self.follower.meta().clone();
         if self.follower.poll(&mut |event| state.event(event, &meta))? {
-            self.news = Instant::now();
+            (self.news, self.any) = (Instant::now(), true);
         }
         // Its last parts were there before it said so.
         self.over = self.follower.is_finished();
@@ -60,6 +65,10 @@ impl Feed for Followed {
     }
 
     fn lacks(&self) -> Vec<NotMeasured> {
+        if !self.any && !self.over {
+            let why = "nothing is written yet: the first rows come within seconds".to_owned();
+            return vec![NotMeasured { what: EVERYTHING.to_owned(), why }];
+        }
         self.follower.meta().not_measured.clone()
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -22,6 +23,7 @@ use serde_json::json;
 use pagemill_control::costs::Calibration;
 use pagemill_control::plan::advise::complete;
 use pagemill_launch::exit::Exit;
+use pagemill_launch::progress::{Progress, minutes};
 
 /// Cycles in a microsecond of the simulated processor.
 const MHZ: u64 = 2600;
@@ -62,23 +64,60 @@ pub struct Options {
     /// --with faults` of a program on fragmented memory tells what it takes here.
     #[arg(long, value_name = "TIME")]
     compaction: Option<Nanos>,
+    /// With --huge: give up after this long; the answer says how much was done by then.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::values::length)]
+    time_limit: Nanos,
 }
 
-/// Steps of all policies together: a minute at the most. A build for tests is some thirty times slower.
-const MOST_STEPS: u64 = if cfg!(debug_assertions) { 400_000_000 } else { 20_000_000_000 };
+/// How long all runs together may take.
+struct Clock {
+    began: Instant,
+    limit: Duration,
+}
+
+impl Clock {
+    fn of(limit: Nanos) -> Self {
+        Self { began: Instant::now(), limit: limit.into() }
+    }
+
+    /// Runs one, and says how far it is.
+    fn run(&self, setup: &Setup) -> Result<Outcome> {
+        let (policy, began) = (setup.policy.name(), Instant::now());
+        let mut line = Progress::new(policy);
+        let (mut part, mut left) = (0.0, Duration::ZERO);
+        let outcome = setup.run_while(&mut |done, all| {
+            part = (done as f64 / all.max(1) as f64).clamp(1e-6, 1.0);
+            left = began.elapsed().mul_f64((1.0 - part) / part);
+            line.say(&format!("{:.0} % done, {} left", part * 100.0, minutes(left)));
+            self.began.elapsed() < self.limit
+        });
+        drop(line);
+        outcome.with_context(|| {
+            format!(
+                "{} cannot be simulated within --time-limit {}: {policy} was {:.0} % done then, and its rest would take \
+                 {} more",
+                setup.workload.name,
+                minutes(self.limit),
+                (part * 100.0).floor(),
+                minutes(left)
+            )
+        })
+    }
+}
 
 /// What a recording says of its length and memory is not taken on trust: each is worked through step by step.
 fn bounded(load: &Workload) -> Result<()> {
     // Of the machine's memory a quarter is enough for the tables of pages.
     const BYTES_A_PAGE: u64 = 64;
-    const MOST_TIME: Nanos = Nanos(24 * 3_600_000_000_000);
+    const DAYS: u64 = 30;
+    const MOST_TIME: Nanos = Nanos(DAYS * 24 * 3_600_000_000_000);
     let memory = Linux::live().load().map_or(1 << 30, |load| load.memory);
     let most = (memory / 4 / BYTES_A_PAGE).min(1 << 26);
     ensure!(load.pages <= most, "it has {} pages; valid on this machine: up to {most}", load.pages);
     let time = Nanos(sum(load.own.iter().copied()));
     ensure!(
         time <= MOST_TIME,
-        "it says that its program took {} by itself; valid: up to a day",
+        "it says that its program took {} by itself; valid: up to {DAYS} days",
         time.to_string().trim()
     );
     Ok(())
@@ -120,16 +159,6 @@ impl Options {
         let (costs, tlb) = self.prices()?;
         let profile =
             self.profile.as_deref().map(pagemill_control::plan::read_profile).transpose()?;
-        let runs = policies.len() as u64 + if self.save_profile.is_some() { 2 } else { 0 };
-        let within = |setup: Setup| {
-            let run = setup.run_within(MOST_STEPS / runs.max(1));
-            run.with_context(|| {
-                format!(
-                    "{workload} cannot be simulated: {} would take longer than a minute (fewer policies, or a shorter recording)",
-                    setup.policy.name()
-                )
-            })
-        };
         let setup = |policy: &'static dyn Policy| Setup {
             workload: load.clone(),
             policy,
@@ -144,14 +173,16 @@ impl Options {
             mhz: MHZ,
             seed,
         };
+        let clock = Clock::of(self.time_limit);
         if let Some(path) = &self.save_profile {
-            let run =
-                |name: &str| within(setup(find(name).context("the policies of Linux are gone")?));
+            let run = |name: &str| {
+                clock.run(&setup(find(name).context("the policies of Linux are gone")?))
+            };
             let text = perfect(&run("linux-never")?, &run("linux-always")?).to_string();
             pagemill_launch::files::write(path, text, true)?;
             eprintln!("wrote {}", path.display());
         }
-        let rows = policies.iter().map(|policy| within(setup(*policy)));
+        let rows = policies.iter().map(|policy| clock.run(&setup(*policy)));
         let rows = rows.collect::<Result<Vec<Outcome>>>()?;
         if json {
             let rows: Vec<_> =
