@@ -13,7 +13,9 @@
 //! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need
 //! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays. While it
 //! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass
-//! ends as soon as the program works again.
+//! ends as soon as the program works again. Once it has been idle for [`SETTLED_NS`], how short-lived its memory was at
+//! work says nothing any more: what is saved is expected to stay so for [`LIFETIME_PRIOR_S`] at least, and the work
+//! for it is not counted twice.
 //!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
 //! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful
@@ -69,6 +71,9 @@ pub const SCORE_LOW: u32 = 80;
 
 /// Without activity for this long, the program counts as idle.
 pub const IDLE_NS: u64 = 100_000_000;
+
+/// Without activity for this long, it has settled: what lives now will live on.
+pub const SETTLED_NS: u64 = 1_000_000_000;
 
 /// PSI "some" share (thousandths of wall time stalled on memory) that counts as pressure; 15 % in
 /// two seconds is the level at which `systemd-oomd` and `oomd` begin to look.
@@ -281,7 +286,7 @@ impl History {
 
     /// Learns from a pass that ended: bytes that it saved, what it took and what had been expected.
     pub fn record(&mut self, now_ns: u64, gained: u64, cost_ns: u64, expected_ns: u64) {
-        let poor = self.worth(gained) < u128::from(cost_ns);
+        let poor = self.worth(gained, 0) < u128::from(cost_ns);
         self.unsaved = 0;
         self.pause_ns = if poor { self.pause_ns * 2 } else { self.pause_ns / 2 };
         self.pause_ns = self.pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS);
@@ -305,21 +310,22 @@ impl History {
         self.lifetime_s = (self.lifetime_s + lifetime).div_ceil(2);
     }
 
-    /// How long `bytes` saved now are expected to stay saved, in seconds.
-    pub fn lifetime_s(&self, bytes: u64) -> u32 {
-        (self.byte_ms(bytes) / (u128::from(bytes.max(1)) * 1000)) as u32
+    /// How long `bytes` saved now, the program having been idle for `idle_ns`, are expected to stay saved, in seconds.
+    pub fn lifetime_s(&self, bytes: u64, idle_ns: u64) -> u32 {
+        (self.byte_ms(bytes, idle_ns) / (u128::from(bytes.max(1)) * 1000)) as u32
     }
 
     /// What saving `bytes` now is expected to be worth, in nanoseconds of CPU time.
-    fn worth(&self, bytes: u64) -> u128 {
-        price(self.byte_ms(bytes))
+    fn worth(&self, bytes: u64, idle_ns: u64) -> u128 {
+        price(self.byte_ms(bytes, idle_ns))
     }
 
     /// Bytes times the milliseconds for which they are expected to stay saved.
-    fn byte_ms(&self, bytes: u64) -> u128 {
+    fn byte_ms(&self, bytes: u64, idle_ns: u64) -> u128 {
         let for_seconds = |seconds: u32| u128::from(bytes) * u128::from(seconds) * 1000;
         let waited = self.unsaved.min(for_seconds(LIFETIME_MAX_S));
-        for_seconds(self.lifetime_s).max(waited)
+        let least = if idle_ns >= SETTLED_NS { LIFETIME_PRIOR_S } else { 0 };
+        for_seconds(self.lifetime_s.max(least)).max(waited)
     }
 
     /// Learns what the pass that just ended left: bytes that a scan still expects to be saved.
@@ -341,10 +347,10 @@ fn price(byte_ms: u128) -> u128 {
     (byte_ms.saturating_mul(u128::from(NS_PER_GIB_SECOND)) / 1000) >> 30
 }
 
-/// Bytes that a microsecond of work must save for the time they stay saved, where `gain_bytes` can be saved: the price
-/// that [`crate::compact::Settings::work_price`] wants.
-pub fn work_price(history: &History, gain_bytes: u64, urgent: bool) -> u32 {
-    let lifetime_s = history.lifetime_s(gain_bytes);
+/// Bytes that a microsecond of work must save for the time they stay saved, where `gain_bytes` can be saved and the
+/// program has been idle for `idle_ns`: the price that [`crate::compact::Settings::work_price`] wants.
+pub fn work_price(history: &History, gain_bytes: u64, idle_ns: u64, urgent: bool) -> u32 {
+    let lifetime_s = history.lifetime_s(gain_bytes, idle_ns);
     let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(lifetime_s);
     (if urgent { per_us / URGENCY } else { per_us }).clamp(1, 1 << 16) as u32
 }
@@ -374,12 +380,14 @@ pub struct Mappings {
     pub held: usize,
     /// Pages of the heap that a fork will copy when what is free is given back.
     pub resident_pages: u64,
-    /// Pages that it will no longer copy: given back, or in an alias, whose page table entries no fork copies.
+    /// Pages that it will no longer copy: given back, of spans and between them, or in an alias, whose page table
+    /// entries no fork copies.
     pub spared_pages: u64,
 }
 
 /// Mappings that compaction may hold: half of the limit less what others hold (a range may split a mapping in
-/// two, so it counts as two), and so few that a fork takes a third longer at most than it would without compaction. A
+/// two, so it counts as two), and so few that a fork takes a third longer at most than it would if nothing were given
+/// back, as by a malloc that keeps what lies below its top. A
 /// thousand are always allowed by the second bound: they cost a millisecond at most.
 pub fn mapping_budget(now: &Mappings) -> MappingBudget {
     let others = now.present.saturating_sub(now.held);
@@ -426,10 +434,12 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if inputs.now_ns < history.rested_at(inputs.gain_bytes) {
         return gated(Gate::Resting);
     }
-    let worth = history.worth(inputs.gain_bytes);
+    let worth = history.worth(inputs.gain_bytes, inputs.idle_ns);
     let cost = u128::from(inputs.cost_ns) * u128::from(history.cost_ratio) / 1000;
     let (worth, cost) = if urgent {
         (worth.saturating_mul(u128::from(URGENCY)), cost)
+    } else if inputs.idle_ns >= SETTLED_NS {
+        (worth, cost)
     } else {
         (worth, cost * u128::from(RELUCTANCE))
     };
@@ -474,7 +484,7 @@ pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
     match idle_ns {
         _ if short => 2048,
         0..IDLE_NS => 4096,
-        IDLE_NS..1_000_000_000 => 2048,
+        IDLE_NS..SETTLED_NS => 2048,
         _ => 1024,
     }
 }
@@ -565,7 +575,7 @@ mod tests {
             prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&inputs, &later)));
             // Whatever was learned, a gain worth its cost within the longest time expected is not put off for ever.
             later.waited(inputs.gain_bytes, u64::MAX);
-            let dear = later.worth(inputs.gain_bytes) / u128::from(RELUCTANCE * 10);
+            let dear = later.worth(inputs.gain_bytes, 0) / u128::from(RELUCTANCE * 10);
             let cost_ns = u128::from(inputs.cost_ns).min(dear) as u64;
             let affordable = Inputs { cost_ns, ..inputs };
             let put_off = matches!(decide(&affordable, &later), Decision::Gated { by: Gate::TooDear, .. });
@@ -580,8 +590,10 @@ mod tests {
 
         #[test]
         fn that_the_program_rests_never_gates(inputs in inputs(), history in histories()) {
-            let resting = Inputs { idle_ns: IDLE_NS, ..inputs };
+            let resting = Inputs { idle_ns: IDLE_NS.max(inputs.idle_ns), ..inputs };
             prop_assert!(!runs(decide(&inputs, &history)) || runs(decide(&resting, &history)));
+            let settled = Inputs { idle_ns: SETTLED_NS.max(inputs.idle_ns), ..inputs };
+            prop_assert!(!runs(decide(&resting, &history)) || runs(decide(&settled, &history)));
         }
 
         #[test]
@@ -665,21 +677,13 @@ mod tests {
     #[test]
     fn ksmd_is_given_what_the_share_has_room_for_and_nothing_for_little() {
         let inputs = Inputs {
-            age_ns: 0,
-            now_ns: 1 << 40,
-            request: false,
             score: 600,
             idle_ns: IDLE_NS,
-            psi: 0,
-            cgroup_usage: 0,
-            cgroup_limit: u64::MAX,
-            gain_bytes: 1 << 30,
-            cost_ns: 1,
             whole_ns: 1 << 33,
             process_ns: 2_000_000_000,
-            rest_ns: 0,
             spent_ns: 15_000_000,
             share: KSM_SHARE,
+            ..QUIET
         };
         // A tenth of two seconds, 7.6 us a page.
         assert_eq!(offers(&inputs, false, 1 << 20), 26_315);
@@ -715,45 +719,73 @@ mod tests {
     #[test]
     fn memory_that_dies_young_is_worth_less() {
         let mut history = History::new();
-        let value = |history: &History| history.worth(1 << 20);
+        let value = |history: &History| history.worth(1 << 20, 0);
         let before = value(&history);
         for _ in 0..8 {
             history.survived(1 << 20, 1 << 18, 1_000_000_000);
         }
-        assert!(history.lifetime_s(1 << 20) < 10, "{history:?}");
+        assert!(history.lifetime_s(1 << 20, 0) < 10, "{history:?}");
         assert!(value(&history) < before);
-        let price = |history: &History| work_price(history, 1 << 20, false);
+        let price = |history: &History| work_price(history, 1 << 20, 0, false);
         assert!(price(&history) > price(&History::new()));
         let mut waiting = history;
         waiting.waited(1 << 20, 300_000_000_000);
-        assert_eq!(waiting.lifetime_s(1 << 20), 300, "it was there for five minutes");
-        assert_eq!(waiting.lifetime_s(3 << 20), 100, "the average counts");
+        assert_eq!(waiting.lifetime_s(1 << 20, 0), 300, "it was there for five minutes");
+        assert_eq!(waiting.lifetime_s(3 << 20, 0), 100, "the average counts");
         assert!(price(&waiting) < price(&History::new()));
         waiting.record(1, 0, 1, 1);
-        assert_eq!(waiting.lifetime_s(1 << 20), history.lifetime_s(1 << 20));
+        assert_eq!(waiting.lifetime_s(1 << 20, 0), history.lifetime_s(1 << 20, 0));
+    }
+
+    /// A heap without churn in a program that has been idle for long.
+    const QUIET: Inputs = Inputs {
+        age_ns: 0,
+        now_ns: 1 << 40,
+        request: false,
+        score: 60,
+        idle_ns: 1 << 40,
+        psi: 0,
+        cgroup_usage: 0,
+        cgroup_limit: u64::MAX,
+        gain_bytes: 1 << 30,
+        cost_ns: 1,
+        whole_ns: 1,
+        process_ns: 1 << 40,
+        rest_ns: 0,
+        spent_ns: 0,
+        share: CPU_SHARE,
+    };
+
+    #[test]
+    fn what_was_short_lived_at_work_is_merged_once_the_program_has_settled() {
+        let mut history = History::new();
+        for _ in 0..8 {
+            history.survived(1 << 20, 1 << 18, 1_000_000_000);
+        }
+        // What ksmd takes for 50 MiB.
+        let pages = (50 << 20) / 4096;
+        let cost_ns = pages * (cost::OFFER_NS + cost::KSMD_NS);
+        let work = Inputs {
+            gain_bytes: 40 << 20,
+            cost_ns,
+            whole_ns: cost_ns,
+            idle_ns: IDLE_NS,
+            score: 300,
+            rest_ns: 1 << 40,
+            ..QUIET
+        };
+        assert_eq!(decide(&work, &history), Decision::Gated { why: Why::Idle, by: Gate::TooDear });
+        let settled = Inputs { idle_ns: SETTLED_NS, ..work };
+        assert_eq!(decide(&settled, &history), Decision::Run { why: Why::Idle, urgent: false });
+        let price = |idle_ns| work_price(&history, 40 << 20, idle_ns, false);
+        assert!(price(IDLE_NS) > price(SETTLED_NS));
+        assert_eq!(price(SETTLED_NS), work_price(&History::new(), 40 << 20, 0, false));
     }
 
     #[test]
     fn a_heap_without_churn_is_left_alone() {
-        let quiet = Inputs {
-            age_ns: 0,
-            now_ns: 1 << 40,
-            request: false,
-            score: 60,
-            idle_ns: 1 << 40,
-            psi: 0,
-            cgroup_usage: 0,
-            cgroup_limit: u64::MAX,
-            gain_bytes: 1 << 30,
-            cost_ns: 1,
-            whole_ns: 1,
-            process_ns: 1 << 40,
-            rest_ns: 0,
-            spent_ns: 0,
-            share: CPU_SHARE,
-        };
-        assert_eq!(decide(&quiet, &History::new()), Decision::Rest);
-        let worn = Inputs { score: 600, idle_ns: 0, ..quiet };
+        assert_eq!(decide(&QUIET, &History::new()), Decision::Rest);
+        let worn = Inputs { score: 600, idle_ns: 0, ..QUIET };
         assert_eq!(
             decide(&worn, &History::new()),
             Decision::Run { why: Why::Score, urgent: false }

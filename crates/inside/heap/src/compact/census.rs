@@ -21,8 +21,6 @@ pub struct Scan {
     pub mergeable_bytes: u64,
     /// Units that this takes, in pages.
     pub mergeable_pages: u64,
-    /// Pages that are not resident as ordinary memory: given back, or in a group.
-    pub absent_pages: u64,
 }
 
 impl Scan {
@@ -54,7 +52,6 @@ impl Scanning {
             dead_bytes: 0,
             mergeable_bytes: 0,
             mergeable_pages: 0,
-            absent_pages: 0,
         },
         histogram: [0; OCCUPANCY_BUCKETS],
     };

@@ -116,7 +116,6 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         scan.spans += 1;
         scan.live_bytes += live_bytes;
         scan.resident_bytes += resident * page;
-        scan.absent_pages += u64::from(absent.count_ones());
         scan.releasable_bytes += u64::from(idle.count_ones()) * page;
         if self.mergeable(index, &view, live, now) {
             let class = usize::from(view.class);

@@ -433,22 +433,25 @@ impl<O: Os> Housekeeping<O> {
         let began = self.spent_ns();
         let page = HEAP.os().page_size() as u64;
         let scan = self.engine.last_scan();
+        let idle = self.idle_ns(now);
         if self.backend == Backend::Remap {
             let kernel = self.engine.kernel();
+            let totals = HEAP.totals();
+            let small = totals.mapped.saturating_sub(totals.large) as u64;
+            let resident = scan.resident_bytes - scan.releasable_bytes;
             let budget = trigger::mapping_budget(&trigger::Mappings {
                 limit: kernel.max_map_count(),
                 present: kernel.map_count(),
                 held: pagemill_stats.vmas.load(Relaxed) as usize,
-                resident_pages: (scan.resident_bytes - scan.releasable_bytes) / page,
-                spared_pages: scan.absent_pages + scan.releasable_bytes / page,
+                resident_pages: resident / page,
+                spared_pages: small.saturating_sub(resident) / page,
             });
-            let idle = self.idle_ns(now);
             self.engine.settings.mapping_price = trigger::mapping_price(idle, urgent);
             self.engine.settings.mappings = budget.mappings;
             self.engine.settings.by_limit = budget.by_limit;
         }
         let gain = scan.releasable_bytes + scan.mergeable_bytes;
-        self.engine.settings.work_price = trigger::work_price(&self.history, gain, urgent);
+        self.engine.settings.work_price = trigger::work_price(&self.history, gain, idle, urgent);
         if urgent {
             self.scan(true);
         }
