@@ -322,6 +322,46 @@ mod tests {
         }
     }
 
+    /// From where the daemon happened to run, the other tier could look nearer.
+    #[test]
+    fn the_probe_reads_from_the_processors_of_the_default_tier_and_only_while_it_looks() {
+        let allowed = |thread: &Path| {
+            let status = fs::read_to_string(thread.join("status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            line.unwrap().trim().to_owned()
+        };
+        let before = allowed(Path::new("/proc/thread-self"));
+        let Some((_, last)) = before.rsplit_once(['-', ',']) else {
+            return eprintln!("skipped: there is one processor");
+        };
+        let processor: u32 = last.parse().unwrap();
+        let ring = || {
+            let memory = pagemill_kernel::mempolicy::Bound::on(0, 1 << 20);
+            memory.map(Chase::in_memory)
+        };
+        let (Ok(one), Ok(other)) = (ring(), ring()) else {
+            return eprintln!("skipped: no memory can be had of node 0");
+        };
+        let mut probe = Latency::Probe([one, other], vec![processor]);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let looking = std::thread::spawn(move || {
+            tell.send(fs::canonicalize("/proc/thread-self").unwrap()).unwrap();
+            while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                let seen = probe.since_last(Duration::ZERO).unwrap();
+                assert!(seen.latency.is_some());
+            }
+            allowed(Path::new("/proc/thread-self"))
+        });
+        let thread = told.recv().unwrap();
+        let began = Instant::now();
+        while allowed(&thread) != last {
+            assert!(began.elapsed() < Duration::from_secs(120), "it was nowhere else: {before}");
+        }
+        drop(end);
+        assert_eq!(looking.join().unwrap(), before);
+    }
+
     #[test]
     fn an_interrupted_batch_does_not_move_the_mean() {
         let mut values = vec![100.0; 39];
