@@ -12,26 +12,34 @@
 //! rows are those of its own program. Huge pages off means off for the programs, too. Its programs, canneal, fmm and
 //! streamcluster, are the built-in ones, at a share of its sizes.
 //!
-//! Each run is kept in the results directory when it ends: a run of all that was ended goes on with what is left,
-//! having brought memory into the state again.
+//! A cell is one run of a program in a state: it brings memory into that state if it is not in it, and the first that
+//! does tells what memory looks like then.
 //!
 //! Always true: the settings are on loan; a published number is shown and never used.
 
 mod tables;
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use pagemill_kernel::loan::Loan;
+use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
 use pagemill_model::{Order, Pid};
 use serde::{Deserialize, Serialize};
 
-use super::checkpoints::Checkpoints;
+use crate::reproduce::cell::Cell;
+use crate::reproduce::definition::{self, Definition, Size};
+use crate::reproduce::experiment::meant;
+use crate::reproduce::keep::Of;
+use crate::reproduce::outcome::Outcome as Ran;
+use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::target::{Interrupted, Stage};
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_control::fragmentation::journals;
@@ -41,9 +49,19 @@ use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
 /// Its name on the command line.
 pub const NAME: &str = "fragmentation";
 
-/// What it is, in a line.
-pub const TITLE: &str =
-    "unusable free space by zone and order, huge pages off and on (the fragmentation study)";
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Runs {
+    /// How long fragmenting may take.
+    patience_seconds: f64,
+    /// The share of its full size that each of [`PROGRAMS`] runs at.
+    scales: BTreeMap<String, String>,
+}
+
+/// Its file. Its arms are [`MODES`] by [`STATES`].
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/fragmentation.toml")));
 
 /// The order of a huge page on x86-64.
 const ORDER: Order = Order(9);
@@ -58,46 +76,57 @@ const STATES: [(&str, &str); 3] = [
     ("compacted while fragmented", "compacted while fragmented (study's program)"),
 ];
 
-/// The study's programs, each with its share of the full size: as published where time allows, and for `--quick`.
-const PROGRAMS: [(&str, &str, &str); 3] =
-    [("canneal", "0.1", "0.02"), ("fmm", "32", "4"), ("streamcluster", "0.05", "0.005")];
+/// The study's programs.
+const PROGRAMS: [&str; 3] = ["canneal", "fmm", "streamcluster"];
 
-/// What a run takes on average, as measured on one machine, and with `--quick`.
-const AT_ONE: Duration = Duration::from_secs(12);
-const AT_ONE_QUICK: Duration = Duration::from_secs(2);
+/// Counters of the kernel over a run: huge pages that faults were given, and stalls for compaction.
+const COUNTERS: [&str; 2] = ["thp_fault_alloc", "compact_stall"];
 
 /// How much of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Small.
     pub quick: bool,
     /// Runs of each program in each state.
     pub repetitions: u32,
+    programs: Vec<&'static str>,
 }
 
 impl Options {
     /// As published, or in a minute.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
-        Self { quick, repetitions: repetitions.unwrap_or(if quick { 2 } else { 5 }) }
+        let repetitions = repetitions.unwrap_or(FILE.size(quick).repetitions);
+        Self { quick, repetitions, programs: PROGRAMS.to_vec() }
     }
 
-    /// What is about to run, in words.
-    pub fn announcement(self) -> String {
-        let runs = (MODES.len() * STATES.len() * PROGRAMS.len()) as u32 * self.repetitions;
-        let each = if self.quick { AT_ONE_QUICK } else { AT_ONE };
-        let minutes = (runs * each).as_secs().div_ceil(60);
-        format!("{runs} runs of programs, about {minutes} min")
+    /// Some programs only.
+    ///
+    /// # Errors
+    /// For what is none, with the one that may have been meant.
+    pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
+        let Some(names) = names else { return Ok(()) };
+        if let Some(odd) = names.iter().find(|name| !PROGRAMS.contains(&name.as_str())) {
+            let meant = meant(odd, PROGRAMS.into_iter());
+            bail!("there is no program {odd:?}{meant}; valid: {}", PROGRAMS.join(", "));
+        }
+        self.programs.retain(|program| names.iter().any(|name| name == program));
+        Ok(())
     }
 
-    /// How long fragmenting may take.
-    fn patience(self) -> Duration {
-        Duration::from_secs(if self.quick { 20 } else { 90 })
+    fn size(&self) -> &'static Size<Runs> {
+        FILE.size(self.quick)
     }
 
-    fn scale(self, program: usize) -> &'static str {
-        let (_, full, quick) = PROGRAMS[program];
-        if self.quick { quick } else { full }
+    /// The share of its full size that a program runs at.
+    fn scale(&self, program: &str) -> &'static str {
+        self.size().runs.scales.get(program).map_or("1", String::as_str)
     }
+}
+
+/// The mode and the state that an arm is.
+fn place(arm: &str) -> Option<(usize, usize)> {
+    let at = FILE.arms.iter().position(|known| known == arm)?;
+    Some((at / STATES.len(), at % STATES.len())).filter(|(mode, _)| *mode < MODES.len())
 }
 
 /// One state with huge pages off or on.
@@ -108,37 +137,56 @@ struct State {
     measured: Measured,
 }
 
-/// What was measured in a state; what is kept of it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// What was measured in a state.
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Measured {
     /// Memory when the state was first brought about, and how that went.
     zones: Vec<ZoneFreeMemory>,
     note: String,
     /// In the order of [`PROGRAMS`].
-    programs: [Runs; PROGRAMS.len()],
+    programs: [Ended; PROGRAMS.len()],
+}
+
+/// What a cell tells that has brought memory into its state.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+struct Look {
+    zones: Vec<ZoneFreeMemory>,
+    note: String,
+    reads: Option<[f64; 2]>,
 }
 
 /// The runs of a program in a state.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-struct Runs {
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Ended {
     /// Of each run: name and value of what was measured.
     each: Vec<Vec<(String, f64)>>,
     /// Huge pages that faults were given during these runs, and stalls for compaction.
     huge: Option<u64>,
     stalls: Option<u64>,
+    /// Runs that failed, with the reason.
+    failed: Vec<String>,
 }
 
-impl Runs {
+impl Ended {
     fn values(&self, name: &str) -> Vec<f64> {
         self.each.iter().flatten().filter(|(known, _)| known == name).map(|run| run.1).collect()
     }
-}
 
-impl Measured {
-    /// The program to run next: the first of those with the fewest runs, so that each has some if it ends early.
-    fn next(&self, repetitions: u32) -> Option<usize> {
-        let runs = |at: &usize| self.programs[*at].each.len();
-        (0..PROGRAMS.len()).min_by_key(runs).filter(|at| runs(at) < repetitions as usize)
+    /// Adds what came of a run.
+    fn add(&mut self, cell: &Cell, outcome: &Result<Ran, String>) {
+        let ran = match outcome {
+            Ok(ran) => ran,
+            Err(why) => {
+                let Cell { case, repetition, .. } = cell;
+                return self.failed.push(format!("{case}, run {repetition} failed: {why}"));
+            }
+        };
+        let figures = ran.metrics.iter().map(|(name, value)| (name.clone(), *value));
+        self.each.push(figures.filter(|(name, _)| !COUNTERS.contains(&name.as_str())).collect());
+        for (sum, name) in [&mut self.huge, &mut self.stalls].into_iter().zip(COUNTERS) {
+            let count = ran.metrics.get(name).map(|count| *count as u64);
+            *sum = count.map(|count| sum.unwrap_or(0) + count);
+        }
     }
 }
 
@@ -160,91 +208,170 @@ pub fn missing(linux: &Linux) -> Option<String> {
     linux.thp_pmd_size().err().map(|error| error.to_string())
 }
 
-/// Runs what an ended run has not left in the directory `results`; `say` hears of each step.
-pub fn run(
-    linux: &Linux,
-    options: Options,
-    results: &Path,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
-) -> Result<Outcome> {
-    let size = if options.quick { "quick" } else { "full" };
-    let checkpoints = Checkpoints::new(results.join(NAME), size)?;
-    let mut outcome = Outcome { states: Vec::new(), options, reads: None, interrupted: false };
-    if run_cost::processor().is_err() {
-        say("what page walks cost");
-        let costs = huge_costs::measure(linux)?;
-        let nanoseconds = |picoseconds: u64| picoseconds as f64 / 1e3;
-        let both = costs.read_base_ps.zip(costs.read_huge_ps);
-        outcome.reads = both.map(|(base, huge)| [base, huge].map(nanoseconds));
-    }
-    let loan = Loan::files(linux, &journals(linux), thp::LOAN, &[thp::ENABLED, thp::DEFRAG])?;
-    let defrag = loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
-    for (mode, setting) in MODES {
-        let part = |name: &str| format!("{mode}, {name}").replace([',', ' '], "-");
-        let mut fragmenter = None;
-        let mut all =
-            STATES.map(|(name, _)| checkpoints.read::<Measured>(&part(name)).unwrap_or_default());
-        for (at, (name, published)) in STATES.into_iter().enumerate() {
-            let is_left = |one: &Measured| one.next(options.repetitions).is_some();
-            // Memory is compacted while it is fragmented.
-            let is_needed = name == "fragmented" && all[at..].iter().any(is_left);
-            let mut measured = std::mem::take(&mut all[at]);
-            if is_needed || is_left(&measured) {
-                say(&format!("{mode}, {name}"));
-                let brought = bring_about(linux, options, name, signals, &mut fragmenter)?;
-                let Some(note) = brought else {
-                    outcome.interrupted = true;
-                    return Ok(outcome);
+impl Outcome {
+    /// What finished cells came to.
+    #[must_use]
+    pub fn of(options: Options, finished: &[Finished], interrupted: bool) -> Self {
+        let mut outcome = Self { states: Vec::new(), options, reads: None, interrupted };
+        for arm in &FILE.arms {
+            let Some((mode, state)) = place(arm) else { continue };
+            let mut measured = Measured::default();
+            for (cell, ran) in finished.iter().filter(|(cell, _)| cell.arm == arm) {
+                let program = PROGRAMS.iter().position(|program| *program == cell.case);
+                let Some(program) = program.and_then(|at| measured.programs.get_mut(at)) else {
+                    continue;
                 };
-                // The fragmenter borrows these settings, too, and leaves them as it needed them.
-                loan.set(thp::ENABLED, setting)?;
-                loan.set(thp::DEFRAG, &defrag)?;
+                program.add(cell, ran);
+                let look: Option<Look> = ran.as_ref().ok().and_then(Ran::read);
+                let Some(look) = look else { continue };
+                outcome.reads = outcome.reads.or(look.reads);
                 if measured.zones.is_empty() {
-                    (measured.zones, measured.note) = (FreeMemory::quick(linux)?.zones, note);
+                    (measured.zones, measured.note) = (look.zones, look.note);
                 }
             }
-            while let Some(program) = measured.next(options.repetitions) {
-                if signals.wait(Duration::ZERO)?.is_some() {
-                    outcome.interrupted = true;
-                    break;
-                }
-                let runs = measured.programs[program].each.len() + 1;
-                let (word, scale) = (PROGRAMS[program].0, options.scale(program));
-                say(&format!("{mode}, {name}: {word}, run {runs} of {}", options.repetitions));
-                let before = linux.vmstat().unwrap_or_default();
-                let Some(run) = once(linux, [word, "--scale", scale], signals)? else {
-                    outcome.interrupted = true;
-                    break;
-                };
-                let after = linux.vmstat().unwrap_or_default();
-                let Runs { each, huge, stalls } = &mut measured.programs[program];
-                each.push(run);
-                for (sum, name) in [(huge, "thp_fault_alloc"), (stalls, "compact_stall")] {
-                    *sum = after.since(&before, name).map(|count| sum.unwrap_or(0) + count);
-                }
-                checkpoints.write(&part(name), &measured)?;
-            }
-            outcome.states.push(State { thp: mode, name, published, measured });
-            if outcome.interrupted {
-                return Ok(outcome);
+            let (name, published) = STATES[state];
+            if measured != Measured::default() {
+                outcome.states.push(State { thp: MODES[mode].0, name, published, measured });
             }
         }
+        outcome
     }
-    loan.give_back()?;
-    Ok(outcome)
+
+    /// Whether a run failed.
+    #[must_use]
+    pub fn has_failures(&self) -> bool {
+        let programs = self.states.iter().flat_map(|state| &state.measured.programs);
+        programs.into_iter().any(|program| !program.failed.is_empty())
+    }
+}
+
+/// The cells of the study, and the memory that they run on.
+pub struct Study<'a> {
+    options: Options,
+    stage: &'a Stage<'a>,
+    // Given back in this order: the fragmenter has borrowed some of the settings from this loan.
+    memory: Option<Memory>,
+}
+
+/// Memory that was brought into a state.
+struct Memory {
+    /// The arm whose state it is in.
+    arm: String,
+    fragmenter: Option<Fragmenter>,
+    loan: Loan<Files>,
+    /// A dependent random read on base and on huge pages, where the processor does not count misses.
+    reads: Option<[f64; 2]>,
+}
+
+impl<'a> Study<'a> {
+    /// Those of some options; nothing is touched before the first cell.
+    #[must_use]
+    pub fn new(options: Options, stage: &'a Stage<'a>) -> Self {
+        Self { options, stage, memory: None }
+    }
+
+    /// Brings memory into the state of an arm, unless it is in it; what it is like then.
+    fn bring_about(&mut self, arm: &str, say: &mut dyn FnMut(&str)) -> Result<Option<Look>> {
+        let (mode, state) = place(arm).with_context(|| format!("there is no arm {arm:?}"))?;
+        let Stage { linux, signals, .. } = self.stage;
+        let memory = match &mut self.memory {
+            Some(memory) if memory.arm == arm => return Ok(None),
+            Some(memory) => memory,
+            None => {
+                say("what page walks cost");
+                self.memory.insert(Memory::new(linux)?)
+            }
+        };
+        let before = place(&memory.arm);
+        memory.arm.clear();
+        say("bringing memory into its state");
+        let patience = Duration::from_secs_f64(self.options.size().runs.patience_seconds);
+        let defrag = memory.loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
+        // Memory is compacted while it is fragmented, as it was in this mode.
+        let states = match (STATES[state].0, before) {
+            ("compacted", _) => &STATES[..1],
+            ("fragmented", _) => &STATES[1..2],
+            (_, Some((same, 1))) if same == mode => &STATES[2..],
+            _ => &STATES[1..],
+        };
+        let mut note = None;
+        for (name, _) in states {
+            note = bring_about(linux, patience, name, signals, &mut memory.fragmenter)?;
+            if note.is_none() {
+                return Err(Interrupted.into());
+            }
+        }
+        // The fragmenter borrows these settings, too, and leaves them as it needed them.
+        memory.loan.set(thp::ENABLED, MODES[mode].1)?;
+        memory.loan.set(thp::DEFRAG, &defrag)?;
+        arm.clone_into(&mut memory.arm);
+        let zones = FreeMemory::quick(linux)?.zones;
+        Ok(Some(Look { zones, note: note.unwrap_or_default(), reads: memory.reads }))
+    }
+}
+
+impl Memory {
+    fn new(linux: &Linux) -> Result<Self> {
+        let mut reads = None;
+        if run_cost::processor().is_err() {
+            let costs = huge_costs::measure(linux)?;
+            let nanoseconds = |picoseconds: u64| picoseconds as f64 / 1e3;
+            let both = costs.read_base_ps.zip(costs.read_huge_ps);
+            reads = both.map(|(base, huge)| [base, huge].map(nanoseconds));
+        }
+        let loan = Loan::files(linux, &journals(linux), thp::LOAN, &[thp::ENABLED, thp::DEFRAG])?;
+        Ok(Self { arm: String::new(), fragmenter: None, loan, reads })
+    }
+}
+
+impl Series for Study<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let Options { repetitions, programs, .. } = &self.options;
+        let Size { seconds, scale, .. } = *self.options.size();
+        let of = Of { seed: 1, scale, window: None };
+        let mut turns = Vec::new();
+        for arm in &FILE.arms {
+            // In turn, so that each has some if it ends early.
+            for repetition in 1..=*repetitions {
+                turns.extend(programs.iter().map(|program| {
+                    let (experiment, case) = (NAME.to_owned(), (*program).to_owned());
+                    Turn { cell: Cell { experiment, case, arm, repetition }, of, seconds }
+                }));
+            }
+        }
+        turns
+    }
+
+    fn run(&mut self, cell: &Cell, _: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
+        self.stage.wait(Duration::ZERO)?;
+        let look = self.bring_about(cell.arm, say)?;
+        let Stage { linux, signals, executable, .. } = self.stage;
+        let before = linux.vmstat().unwrap_or_default();
+        let words = [cell.case.as_str(), "--scale", self.options.scale(&cell.case)];
+        let mut metrics = once(linux, executable, words, signals)?;
+        let after = linux.vmstat().unwrap_or_default();
+        metrics.extend(
+            COUNTERS
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), after.since(&before, name)? as f64))),
+        );
+        let mut ran = look.map_or(Ok(Ran::default()), |look| Ran::of(&look))?;
+        ran.metrics = metrics;
+        Ok(ran)
+    }
 }
 
 /// Brings memory into a state, and says how that went; `None` if a signal came.
 fn bring_about(
     linux: &Linux,
-    options: Options,
+    patience: Duration,
     state: &str,
     signals: &Signals,
     fragmenter: &mut Option<Fragmenter>,
 ) -> Result<Option<String>> {
     if state == "fragmented" {
-        let patience = options.patience();
+        // One of another mode gives its memory back first.
+        *fragmenter = None;
         let goal = Goal { order: ORDER, target: 1.0, pinned: false, patience };
         let holding = fragmenter.insert(Fragmenter::new(linux, goal)?);
         let reached = holding.run(Some(signals), |_, _| {})?;
@@ -261,15 +388,22 @@ fn bring_about(
     }
     // While it is fragmented the kernel compacts as it does by itself.
     let sweep = state == "compacted";
+    if sweep {
+        *fragmenter = None;
+    }
     let target = if sweep { 0.05 } else { 0.0 };
     let goal = compact::Goal { order: ORDER, target, sweep, caches: compact::Caches::Kept };
     let steps = compact::run(linux, goal, |_| {})?;
     Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
 }
 
-/// Runs a program once, and returns what [`counters`] measures of a run; `None` if a signal ended it.
-fn once(linux: &Linux, words: [&str; 3], signals: &Signals) -> Result<Option<Vec<(String, f64)>>> {
-    let executable = std::env::current_exe().context("cannot find this binary")?;
+/// Runs a program once, and returns what [`counters`] measures of a run.
+fn once(
+    linux: &Linux,
+    executable: &Path,
+    words: [&str; 3],
+    signals: &Signals,
+) -> Result<BTreeMap<String, f64>> {
     let mut command = Command::new(executable);
     command.arg("workload").args(words).args(["--threads", "1"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -279,12 +413,12 @@ fn once(linux: &Linux, words: [&str; 3], signals: &Signals) -> Result<Option<Vec
     let (run, status) = run_cost::measured(linux, command, wait)??;
     // The terminal sends its signals to the program, too.
     if interrupted || signals.wait(Duration::ZERO)?.is_some() {
-        return Ok(None);
+        return Err(Interrupted.into());
     }
     if !status.success() {
         bail!("workload {} ended with {status}", words.join(" "));
     }
-    Ok(Some(run.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()))
+    Ok(run.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// Waits for the program; a signal ends it.
@@ -307,28 +441,75 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_run_in_turn_until_each_has_its_runs() {
-        let mut measured = Measured::default();
-        let mut order = Vec::new();
-        while let Some(program) = measured.next(2) {
-            order.push(program);
-            measured.programs[program].each.push(Vec::new());
+    fn arms_are_the_states_huge_pages_off_and_on_and_each_program_has_a_size() {
+        let named = MODES.iter().flat_map(|(mode, _)| {
+            STATES.map(|(state, _)| format!("{mode}.{state}").replace(' ', "-"))
+        });
+        assert_eq!(FILE.arms, named.collect::<Vec<_>>());
+        assert_eq!(FILE.name, NAME);
+        for size in [&FILE.full, &FILE.quick] {
+            assert!(size.runs.scales.keys().eq(PROGRAMS), "{:?}", size.runs.scales);
         }
-        assert_eq!(order, [0, 1, 2, 0, 1, 2]);
-        // More runs are asked for later.
-        assert_eq!(measured.next(3), Some(0));
     }
 
     #[test]
-    fn what_was_measured_is_found_again() {
-        let room = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::new(room.path().join(NAME), "full").unwrap();
-        let mut measured = Measured { note: "so".to_owned(), ..Measured::default() };
-        measured.programs[1].each.push(vec![("seconds".to_owned(), 1.5)]);
-        measured.programs[1].stalls = Some(3);
-        checkpoints.write("thp-on--fragmented", &measured).unwrap();
-        assert_eq!(checkpoints.read("thp-on--fragmented"), Some(measured));
-        let quick = Checkpoints::new(room.path().join(NAME), "quick").unwrap();
-        assert_eq!(quick.read::<Measured>("thp-on--fragmented"), None);
+    fn programs_run_in_turn_until_each_has_its_runs() {
+        let signals = Signals::block(&[]).unwrap();
+        let (executable, every) = (std::path::PathBuf::new(), Duration::ZERO);
+        let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
+        let turns = Study::new(Options::new(true, Some(2)), &stage).turns();
+        let names: Vec<String> = turns.iter().map(|turn| turn.cell.name()).collect();
+        assert_eq!(
+            names[1..4],
+            [
+                "fmm/thp-off.compacted/1",
+                "streamcluster/thp-off.compacted/1",
+                "canneal/thp-off.compacted/2"
+            ]
+            .map(|name| format!("fragmentation/{name}"))
+        );
+        assert_eq!(names.len(), MODES.len() * STATES.len() * PROGRAMS.len() * 2);
+        let error =
+            Options::new(true, None).only(Some(&["canneel".into()])).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"canneal\""), "{error}");
+    }
+
+    #[test]
+    fn what_cells_measured_adds_up_and_the_first_look_is_the_state_s() {
+        let cell = |repetition| Cell {
+            experiment: NAME.into(),
+            case: "fmm".into(),
+            arm: &FILE.arms[4],
+            repetition,
+        };
+        let look = |note: &str| Look {
+            note: note.into(),
+            zones: vec![ZoneFreeMemory {
+                node: 0,
+                zone: "Normal".into(),
+                blocks: vec![1],
+                hidden: None,
+                managed: None,
+            }],
+            reads: Some([2.0, 1.0]),
+        };
+        let ran = |note: &str| {
+            let metrics = [("seconds", 1.5), (COUNTERS[0], 3.0)];
+            let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
+            Ran { metrics, ..Ran::of(&look(note)).unwrap() }
+        };
+        let finished = [
+            (cell(1), Ok(ran("first"))),
+            (cell(2), Ok(ran("again"))),
+            (cell(3), Err("it died".to_owned())),
+        ];
+        let outcome = Outcome::of(Options::new(false, None), &finished, false);
+        assert!(outcome.has_failures() && outcome.reads == Some([2.0, 1.0]));
+        let [state] = &outcome.states[..] else { panic!("one state") };
+        assert_eq!((state.thp, state.name), ("thp on", "fragmented"));
+        assert_eq!(state.measured.note, "first");
+        let fmm = &state.measured.programs[1];
+        assert_eq!((fmm.values("seconds"), fmm.huge, fmm.stalls), (vec![1.5; 2], Some(6), None));
+        assert_eq!(fmm.failed, ["fmm, run 3 failed: it died"]);
     }
 }

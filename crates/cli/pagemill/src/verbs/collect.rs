@@ -7,12 +7,12 @@ use clap::Args;
 use pagemill_launch::exit::Exit;
 use serde_json::json;
 
-use pagemill_experiments::colloid;
 use pagemill_experiments::fleet::collect::Collected;
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
+use pagemill_experiments::{colloid, fragmentation};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
     let simulated = collected.simulated()?;
-    let (simulated, outcomes) = (simulated.as_ref(), Outcomes::default());
+    let studied = collected.studied();
+    let outcomes = Outcomes { studied: studied.as_ref(), ..Outcomes::default() };
+    let simulated = simulated.as_ref();
     let first = arguments.sources.first().filter(|path| path.is_dir());
     let mut written = Vec::new();
     // In its own directory what was collected before is what is collected again.
@@ -90,9 +92,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         if let Some(report) = simulated {
             answer[colloid::NAME] = report.json()?;
         }
+        if let Some(outcome) = &studied {
+            answer[fragmentation::NAME] = outcome.json();
+        }
         crate::answer::print("collect", answer)?;
     } else {
         let mut text = terminal::render(&summary);
+        if let Some(outcome) = &studied {
+            text.push_str(&outcome.text());
+        }
         if let Some(report) = simulated {
             text.push_str(&format!("\n{}: {}", colloid::NAME, report.text()));
         }

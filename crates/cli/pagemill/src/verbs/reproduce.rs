@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Arms to compare, instead of the experiment's.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Option<Vec<String>>,
-    /// Programs of huge-pages and huge-slices, kernels of moca, or figures of colloid, instead of all.
+    /// Programs of huge-pages, huge-slices or fragmentation, kernels of moca, or figures of colloid, instead of all.
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',')]
     programs: Option<Vec<String>>,
     /// Seed of the order of runs and of all generated inputs.
@@ -193,6 +193,7 @@ impl Apart {
 
     fn failed(&self) -> bool {
         self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
+            || self.studied.as_ref().is_some_and(fragmentation::Outcome::has_failures)
     }
 }
 
@@ -240,8 +241,8 @@ impl Arguments {
         let linux = Linux::live();
         let stage = Stage { linux, executable, signals: &signals, every };
         let runs = &mut plan.runs(&stage, &inputs, &options);
-        let (finished, interrupted) = cells("reproduce", runs, &stage, (&store, &keep))?;
-        let apart = self.apart(&asked, &stage, &inputs, &store, interrupted)?;
+        let (finished, interrupted) = cells_of("reproduce", runs, &stage, (&store, &keep))?;
+        let apart = self.apart(&asked, &stage, &inputs, (&store, &keep), interrupted)?;
         if !asked.programs() && !asked.simulated {
             return self.conclude_apart(&asked, &stage, &store, &apart);
         }
@@ -291,11 +292,14 @@ impl Arguments {
     fn series<'a>(
         &'a self,
         name: &str,
-        _stage: &'a Stage<'a>,
+        stage: &'a Stage<'a>,
         _inputs: &'a Inputs,
     ) -> Result<Option<Box<dyn Series + 'a>>> {
         Ok(match name {
             colloid::NAME => Some(Box::new(colloid::Modelled::new(self.simulated()?)?)),
+            fragmentation::NAME => {
+                Some(Box::new(fragmentation::Study::new(self.studied()?, stage)))
+            }
             _ => None,
         })
     }
@@ -306,7 +310,7 @@ impl Arguments {
         asked: &Asked,
         stage: &Stage<'_>,
         inputs: &Inputs,
-        store: &Store,
+        (store, keep): (&Store, &Keep),
         interrupted: bool,
     ) -> Result<Apart> {
         let mut apart = Apart { interrupted, ..Apart::default() };
@@ -320,7 +324,7 @@ impl Arguments {
             apart.took_in(|apart| apart.huge.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         if asked.free_memory && !apart.interrupted {
-            apart.studied = self.free_memory(&stage.linux, stage.signals, store)?;
+            apart.studied = self.free_memory(stage, (store, keep))?;
             apart.took_in(|apart| apart.studied.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         Ok(apart)
@@ -406,35 +410,52 @@ impl Arguments {
     /// made here.
     fn free_memory(
         &self,
-        linux: &Linux,
-        signals: &signal::Signals,
-        store: &Store,
+        stage: &Stage<'_>,
+        (store, keep): (&Store, &Keep),
     ) -> Result<Option<fragmentation::Outcome>> {
-        if let Some(reason) = fragmentation::missing(linux) {
-            eprintln!("pagemill: skipped {}: {reason}", fragmentation::NAME);
+        let name = fragmentation::NAME;
+        if let Some(reason) = fragmentation::missing(&stage.linux) {
+            eprintln!("pagemill: skipped {name}: {reason}");
             return Ok(None);
         }
-        let options = fragmentation::Options::new(self.quick, self.reps);
-        eprintln!("pagemill: {}: {}", fragmentation::NAME, options.announcement());
-        let results = store.directory();
-        let outcome = with_steps(fragmentation::NAME, |say| {
-            fragmentation::run(linux, options, results, signals, say)
-        })?;
-        if outcome.interrupted {
-            eprintln!(
-                "pagemill: {} goes on where it was with -f -o {}",
-                fragmentation::NAME,
-                results.display()
-            );
-        }
+        let options = self.studied()?;
+        let mut study = fragmentation::Study::new(options.clone(), stage);
+        let (finished, interrupted) = self.cells(name, &mut study, stage, (store, keep))?;
+        drop(study);
+        let outcome = fragmentation::Outcome::of(options, &finished, interrupted);
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         store.write("fragmentation.json", &data)?;
         store.write("fragmentation.txt", outcome.text())?;
         store.write("fragmentation.html", outcome.html())?;
-        if self.json && self.experiments == [fragmentation::NAME] {
+        if self.json && self.experiments == [name] {
             answer(&data)?;
         }
         Ok(Some(outcome))
+    }
+
+    /// How the free memory is studied.
+    fn studied(&self) -> Result<fragmentation::Options> {
+        let mut options = fragmentation::Options::new(self.quick, self.reps);
+        options.only(self.programs(fragmentation::NAME))?;
+        Ok(options)
+    }
+
+    /// Runs the cells of an experiment with tables of its own that are not kept, and says before how many there are.
+    fn cells(
+        &self,
+        name: &str,
+        series: &mut dyn Series,
+        stage: &Stage<'_>,
+        kept: (&Store, &Keep),
+    ) -> Result<(Vec<Finished>, bool)> {
+        let (cells, takes) = series::amount(series);
+        eprintln!("pagemill: {name}: {cells} cells, about {}", minutes(takes));
+        let (finished, interrupted) = cells_of(name, series, stage, kept)?;
+        if interrupted {
+            let results = kept.0.directory().display();
+            eprintln!("pagemill: {name} goes on where it was with -f -o {results}");
+        }
+        Ok((finished, interrupted))
     }
 
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
@@ -726,7 +747,7 @@ fn load() -> Option<String> {
 }
 
 /// Runs cells that are not kept, each step shown.
-fn cells(
+fn cells_of(
     name: &str,
     series: &mut dyn Series,
     stage: &Stage<'_>,

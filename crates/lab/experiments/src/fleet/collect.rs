@@ -12,7 +12,6 @@ use pagemill_model::whole;
 use serde_json::Value;
 
 use super::matrix::{self, Matrix};
-use crate::colloid;
 use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition;
@@ -21,6 +20,7 @@ use crate::reproduce::keep::{self, Kept, Of};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
+use crate::{colloid, fragmentation};
 
 /// The rows that are no figures.
 const FAILED: &str = "failed";
@@ -212,6 +212,14 @@ impl Collected {
     pub fn simulated(&self) -> Result<Option<colloid::Report>> {
         let made = self.of(colloid::NAME);
         made.map(|(cells, of)| colloid::Report::of(&cells, of)).transpose()
+    }
+
+    /// What the cells of the study of free memory came to, if there are any.
+    pub fn studied(&self) -> Option<fragmentation::Outcome> {
+        let (cells, of) = self.of(fragmentation::NAME)?;
+        let repetitions = cells.iter().map(|(cell, _)| cell.repetition).max();
+        let options = fragmentation::Options::new(of.scale < 1.0, repetitions);
+        Some(fragmentation::Outcome::of(options, &cells, !self.missing.is_empty()))
     }
 
     /// The tables of a run, from the cells that there are.

@@ -5,7 +5,7 @@ use pagemill_analysis::statistics::median;
 use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
-use super::{MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State, TITLE};
+use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
 use crate::{Table, as_html, as_text, dash};
 use pagemill_report::draw::chart::number;
 
@@ -114,10 +114,8 @@ impl Outcome {
             header: vec!["", "state", "note"],
             rows: self.notes(),
         });
-        let programs = PROGRAMS.iter().enumerate();
-        let words: Vec<String> = programs
-            .map(|(at, (word, ..))| format!("{word} --scale {}", self.options.scale(at)))
-            .collect();
+        let words: Vec<String> =
+            PROGRAMS.map(|word| format!("{word} --scale {}", self.options.scale(word))).to_vec();
         tables.push(Table {
             title: format!("time of {}", words.join(", ")),
             header: vec![
@@ -161,24 +159,27 @@ impl Outcome {
     }
 
     fn notes(&self) -> Vec<Vec<String>> {
-        let noted = self.states.iter().filter(|state| !state.measured.note.is_empty());
-        let row = |state: &State| {
-            vec![state.thp.to_owned(), state.name.to_owned(), state.measured.note.clone()]
-        };
-        noted.map(row).collect()
+        let rows = self.states.iter().flat_map(|state| {
+            let note = [&state.measured.note].into_iter().filter(|note| !note.is_empty());
+            let failed = state.measured.programs.iter().flat_map(|program| &program.failed);
+            let row =
+                |note: &String| vec![state.thp.to_owned(), state.name.to_owned(), note.clone()];
+            note.chain(failed).map(row)
+        });
+        rows.collect()
     }
 
     fn times(&self) -> Vec<Vec<String>> {
         let count = |count: Option<u64>| dash(count.map(|count| count.to_string()));
         let mut rows = Vec::new();
-        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+        for (at, program) in PROGRAMS.into_iter().enumerate() {
             for state in &self.states {
                 let runs = &state.measured.programs[at];
                 let seconds = runs.values("seconds");
                 let Some(middle) = median(&seconds) else { continue };
                 let (least, most) = range(&seconds);
                 rows.push(vec![
-                    (*program).to_owned(),
+                    program.to_owned(),
                     state.thp.to_owned(),
                     state.name.to_owned(),
                     seconds.len().to_string(),
@@ -206,7 +207,7 @@ impl Outcome {
             let cells = cells.into_iter().flatten().map(dash);
             rows.push([program.to_owned(), what.to_owned()].into_iter().chain(cells).collect());
         };
-        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+        for (at, program) in PROGRAMS.into_iter().enumerate() {
             let here = |what: &str| {
                 let one = |thp| median(&self.values(thp, compacted, at, what));
                 pair((one("thp off"), one("thp on")))
@@ -233,7 +234,7 @@ impl Outcome {
     /// Whether each program is faster with huge pages on.
     fn faster(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
-        for (at, (program, ..)) in PROGRAMS.iter().enumerate() {
+        for (at, program) in PROGRAMS.into_iter().enumerate() {
             let theirs = ["THP off", "THP on"].map(|thp| counted(program, thp, "time"));
             let ours =
                 ["thp off", "thp on"].map(|thp| self.values(thp, STATES[0].0, at, "seconds"));
@@ -297,12 +298,12 @@ impl Outcome {
 
     /// The tables as text.
     pub fn text(&self) -> String {
-        as_text(NAME, TITLE, &self.tables())
+        as_text(NAME, &FILE.title, &self.tables())
     }
 
     /// The tables as one HTML page.
     pub fn html(&self) -> String {
-        as_html(NAME, TITLE, &self.tables(), &[])
+        as_html(NAME, &FILE.title, &self.tables(), &[])
     }
 
     /// Every figure.
@@ -321,7 +322,7 @@ impl Outcome {
                 "thp": state.thp,
                 "state": state.name,
                 "zones": zones.collect::<Vec<_>>(),
-                "programs": PROGRAMS.iter().zip(&state.measured.programs).map(|((program, ..), runs)| json!({
+                "programs": PROGRAMS.iter().zip(&state.measured.programs).map(|(program, runs)| json!({
                     "program": program,
                     "runs": runs.each.iter().map(|run| {
                         run.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
@@ -362,7 +363,7 @@ mod tests {
                 }
             }
         }
-        for (program, ..) in PROGRAMS {
+        for program in PROGRAMS {
             for (what, _) in COUNTED {
                 let figure = |thp| counted(program, thp, what).unwrap();
                 assert!(figure("THP on") < figure("THP off"), "{program} {what}");

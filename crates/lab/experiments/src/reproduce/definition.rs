@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// The files of experiments with tables of their own.
-const FILES: [&str; 1] = [include_str!("../../../../../experiments/colloid.toml")];
+const FILES: [&str; 2] = [
+    include_str!("../../../../../experiments/fragmentation.toml"),
+    include_str!("../../../../../experiments/colloid.toml"),
+];
 
 /// All of them.
 static ALL: LazyLock<Vec<Definition<toml::Table>>> =

@@ -14,7 +14,7 @@ use pagemill_experiments::reproduce::arm;
 use pagemill_experiments::reproduce::experiment::Experiment;
 use pagemill_experiments::reproduce::input::{self, Inputs};
 use pagemill_experiments::reproduce::{definition, keep, plan, series};
-use pagemill_experiments::{fragmentation, huge_pages, moca, overhead};
+use pagemill_experiments::{huge_pages, moca, overhead};
 
 use super::fleet::stage;
 use super::{Arguments, Asked};
@@ -28,7 +28,6 @@ fn apart_listed() -> Vec<[String; 4]> {
         [name, title, needs, takes].map(str::to_owned)
     };
     vec![
-        row(fragmentation::NAME, fragmentation::TITLE, "root", "18 min; quick 1 min"),
         row(
             huge_pages::NAME,
             huge_pages::TITLE,
