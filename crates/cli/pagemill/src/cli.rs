@@ -1,5 +1,6 @@
 //! The command line: one subcommand a verb, examples first in each help text.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -42,7 +43,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "validate",
         ],
     ),
-    ("Score", &["advise", "plan", "counters", "frag"]),
+    ("Score", &["advise", "plan", "frag"]),
     ("Steer", &["run", "tier"]),
     ("Research", &["reproduce", "collect", "simulate", "workload"]),
     ("Besides", &["generate", "help"]),
@@ -68,6 +69,21 @@ fn grouped(mut command: clap::Command, width: usize) -> clap::Command {
     command.help_template(template)
 }
 
+/// The command line with verbs that have another name now by that: `counters` and `plan --measure` are parts of
+/// `advise`.
+fn renamed(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_verb = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+    let Some(at) = words.iter().skip(1).position(is_verb).map(|at| at + 1) else { return words };
+    let measures =
+        || words[at..].iter().take_while(|word| *word != "--").any(|word| word == "--measure");
+    if words[at] == "counters" {
+        words.splice(at..=at, ["advise", "--counters"].map(OsString::from));
+    } else if words[at] == "plan" && measures() {
+        words[at] = "advise".into();
+    }
+    words
+}
+
 impl Cli {
     /// All verbs, whose help is `width` columns wide; `None`: as wide as clap finds.
     fn sized(width: Option<u16>) -> clap::Command {
@@ -82,7 +98,7 @@ impl Cli {
     /// Reads the command line, and how answers are to be printed.
     pub fn read() -> Result<Self, clap::Error> {
         let command = Self::sized(pagemill_launch::stdio::terminal().flatten());
-        let matches = command.try_get_matches()?;
+        let matches = command.try_get_matches_from(renamed(std::env::args_os().collect()))?;
         let mut verb = &matches;
         while let Some((_, inner)) = verb.subcommand() {
             verb = inner;
@@ -123,8 +139,6 @@ pub enum Verb {
     Plan(verbs::plan::Arguments),
     /// Show how much of a program's memory is on huge pages
     Hugepages(verbs::hugepages::Arguments),
-    /// Run a command with and without huge pages and show what was counted
-    Counters(verbs::counters::Arguments),
     /// Write a recording in a format of another tool, or what runs as metrics
     Export(verbs::export::Arguments),
     /// Show the heap of a running program, without stopping it
@@ -164,7 +178,6 @@ impl Verb {
             Self::Compare(arguments) => verbs::compare::run(&arguments),
             Self::Plan(arguments) => verbs::plan::run(&arguments),
             Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
-            Self::Counters(arguments) => verbs::counters::run(&arguments),
             Self::Export(arguments) => verbs::export::run(&arguments),
             Self::Heap(arguments) => verbs::heap::run(&arguments),
             Self::Frag(arguments) => verbs::frag::run(&arguments),

@@ -150,8 +150,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
             ],
         ),
         ("advise-estimates", vec!["advise", "-p", &pid, "--for", "200ms", "--json"]),
-        ("counters", vec!["counters", "--json", "--runs", "1", "--", "true"]),
-        ("counters", vec!["counters", "--json", "--runs", "1", "--", "false"]),
+        ("counters", vec!["advise", "--counters", "--json", "--runs", "3", "--", "true"]),
         ("doctor", vec!["doctor", "--json", "--", "sh"]),
         ("frag-check", vec!["frag", "show", "--check", "100", "--json"]),
         ("frag-show", vec!["frag", "show", "--json"]),
@@ -164,8 +163,8 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
         (
             "plan-measure",
             vec![
-                "plan",
-                "--measure",
+                "advise",
+                "--places",
                 "--runs",
                 "7",
                 "--slices",

@@ -99,7 +99,8 @@ fn where_no_process_more_may_be_started_verbs_answer_or_say_what_is_missing() {
 #[test]
 fn who_may_open_few_files_is_told_so_before_anything_starts() {
     let room = tempfile::tempdir().unwrap();
-    for words in ["counters --runs 1 -- true", "plan --measure -- true", "validate -o both -- true"]
+    for words in
+        ["advise --counters -- true", "advise --places -- true", "validate -o both -- true"]
     {
         let mut command = Command::new("bash");
         command.args(["-c", "ulimit -n 8; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_pagemill")]);

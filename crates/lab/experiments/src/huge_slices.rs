@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  for each program:
-//!    plan --measure ──► benefit of each slice, profile
+//!    advise --places ──► benefit of each slice, profile
 //!    profile, made wrong in each way ──► the chunks that a huge page pays in ──► runs, in seeded random order ──► CPU time
 //! ```
 //!

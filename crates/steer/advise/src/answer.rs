@@ -7,15 +7,16 @@ use serde_json::{Map, Value, json};
 
 use crate::lever::Start;
 use crate::look::{bytes, seconds};
-use crate::rule::{Aim, Change, Figures, LEAST, Quantity, Runs};
+use crate::rule::{Aim, COUNTED, Change, Figures, LEAST, Quantity, Runs};
 use crate::session::{Advice, Arm, NOT_ASKED, State};
 
 /// Columns of the table: what they are called, here and in JSON.
-const COLUMNS: [(Quantity, &str, &str); 6] = [
+const COLUMNS: [(Quantity, &str, &str); 7] = [
     (Quantity::Mean, "memory, mean", "memory_mean"),
     (Quantity::Peak, "peak", "memory_peak"),
     (Quantity::Charge, "cgroup, peak", "cgroup_peak"),
     (Quantity::Cpu, "CPU", "cpu"),
+    (Quantity::Waited, "waited", "waited"),
     (Quantity::Wall, "wall", "wall"),
     (Quantity::Metric, "metric", "metric"),
 ];
@@ -24,8 +25,8 @@ const COLUMNS: [(Quantity, &str, &str); 6] = [
 fn figure(quantity: Quantity, value: f64) -> String {
     match quantity {
         Quantity::Mean | Quantity::Peak | Quantity::Charge => bytes(value),
-        Quantity::Cpu | Quantity::Wall => seconds(value),
-        Quantity::Metric => pagemill_report::draw::chart::number(value),
+        Quantity::Cpu | Quantity::Wall | Quantity::Waited => seconds(value),
+        Quantity::Metric | Quantity::Counted(_) => pagemill_report::draw::chart::number(value),
     }
 }
 
@@ -34,7 +35,7 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
-fn changed(change: &Change) -> String {
+pub(crate) fn changed(change: &Change) -> String {
     let end = |ratio: f64| {
         let percent = (ratio - 1.0) * 100.0;
         let digits = usize::from(percent.abs() < 9.95);
@@ -119,7 +120,11 @@ impl Advice {
             let mut row =
                 vec![self.arms[arm].lever.name().to_owned(), levers[arm].len().to_string()];
             row.extend(columns.iter().map(|(quantity, ..)| {
-                runs.change(arm, *quantity).map_or_else(|| "-".into(), |change| changed(&change))
+                let cell = match quantity {
+                    Quantity::Waited => runs.median(Some(arm), *quantity).map(seconds),
+                    _ => runs.change(arm, *quantity).map(|change| changed(&change)),
+                };
+                cell.unwrap_or_else(|| "-".into())
             }));
             rows.push(row);
         }
@@ -315,7 +320,7 @@ impl Advice {
             "batch": self.batch,
             "seconds": self.took.as_secs_f64(),
             "seen": self.seen.json(self.live()),
-            "base": { "runs": self.base.len(), "medians": medians(&runs, None) },
+            "base": { "runs": self.base.len(), "medians": medians(&runs, None), "counted": counted(&runs, None) },
             "levers": arms.map(|(number, arm)| self.lever_json(&runs, number, arm)).collect::<Vec<_>>(),
             "notes": self.notes,
         })
@@ -344,6 +349,7 @@ impl Advice {
             },
             "runs": arm.runs.len(),
             "medians": medians(runs, Some(number)),
+            "counted": counted(runs, Some(number)),
             "changes": changes,
             "command": arm.start.as_ref().map(|start| start.line(&self.words)),
         })
@@ -426,12 +432,20 @@ fn verdict(tried: usize, untried: usize, perhaps: Option<String>, worth: f64) ->
 /// What the columns are.
 const FORMULA: &str = "memory: PSS of the command and all that it starts, each page of a memfd once; its mean counts \
                        from when it was first at nine tenths of its highest; changes are of medians, with 99 % \
-                       intervals, noise pooled over all arms";
+                       intervals, noise pooled over all arms; waited: for a CPU that others had, no change";
 
 /// The medians of an arm by the name of the quantity.
 fn medians(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
     let value = |quantity| json!(runs.median(arm, quantity));
     COLUMNS.iter().map(|(quantity, _, name)| ((*name).to_owned(), value(*quantity))).collect()
+}
+
+/// The medians of what is counted beside, where it is.
+fn counted(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
+    let value = |(at, name): (usize, &&str)| {
+        Some(((*name).to_owned(), json!(runs.median(arm, Quantity::Counted(at))?)))
+    };
+    COUNTED.iter().enumerate().filter_map(value).collect()
 }
 
 /// What became of a lever, in a word, and why.

@@ -19,6 +19,7 @@
 
 mod accept;
 pub mod answer;
+pub mod counted;
 pub mod ending;
 pub mod estimate;
 pub mod glance;

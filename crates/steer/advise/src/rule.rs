@@ -32,6 +32,11 @@
 //! least wall time as it is, whichever is more: of a program that sleeps, the 3 ms that it takes to load a library are
 //! half of its CPU time and nothing to anybody. So 2 % slower is never less than half a percent of one CPU.
 //!
+//! Where time is not CPU time, it is longer while others have the CPUs. How long the threads of a run were ready and
+//! waited is known (`/proc/PID/task/*/schedstat`); with `w` the share of that in the time that they were ready, medians
+//! of all runs, a fall of time is judged times `(1 - w_lever) / (1 - w_base)` if that is above 1: what a lever only
+//! seems to win because the machine was less busy while it ran is none of its.
+//!
 //! A lever is, for an aim,
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
@@ -77,6 +82,21 @@ const SURE: usize = 5;
 /// Wall time with less noise than this is taken.
 const QUIET: f64 = 0.01;
 
+/// What the kernel and the processor count in a run, by the names that JSON has; the latter where it does.
+pub const COUNTED: [&str; 11] = [
+    "user_seconds",
+    "system_seconds",
+    "page_faults",
+    "anonymous_mib",
+    "huge_share",
+    "cycles",
+    "instructions",
+    "dtlb_load_misses",
+    "dtlb_store_misses",
+    "itlb_misses",
+    "cache_misses",
+];
+
 /// What one run gave. What could not be measured is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -92,6 +112,10 @@ pub struct Figures {
     pub charge: Option<f64>,
     /// What the command or the client says, in its unit.
     pub metric: Option<f64>,
+    /// Time in which its threads were ready and waited for a CPU, their sum, seconds.
+    pub waited: Option<f64>,
+    /// What else was counted, in the order of [`COUNTED`].
+    pub counted: [Option<f64>; COUNTED.len()],
     /// The round that it was in, from 1; 0: not known.
     pub round: usize,
 }
@@ -111,13 +135,13 @@ pub enum Quantity {
     Charge,
     /// The named metric.
     Metric,
+    /// Time in which it waited for a CPU.
+    Waited,
+    /// One of [`COUNTED`], by its number.
+    Counted(usize),
 }
 
 impl Quantity {
-    /// All of them, in the order of a table.
-    pub const ALL: [Self; 6] =
-        [Self::Mean, Self::Peak, Self::Charge, Self::Cpu, Self::Wall, Self::Metric];
-
     /// Of a run.
     pub fn of(self, run: &Figures) -> Option<f64> {
         match self {
@@ -127,6 +151,8 @@ impl Quantity {
             Self::Wall => run.wall,
             Self::Charge => run.charge,
             Self::Metric => run.metric,
+            Self::Waited => run.waited,
+            Self::Counted(which) => run.counted[which],
         }
     }
 
@@ -208,6 +234,12 @@ impl Change {
     fn inverted(self) -> Self {
         let Self { ratio, low, high, .. } = self;
         Self { ratio: 1.0 / ratio, low: 1.0 / high, high: 1.0 / low, ..self }
+    }
+
+    /// So many times of it.
+    fn times(self, factor: f64) -> Self {
+        let Self { ratio, low, high, .. } = self;
+        Self { ratio: ratio * factor, low: low * factor, high: high * factor, ..self }
     }
 }
 
@@ -328,7 +360,21 @@ impl Runs<'_> {
     /// The median of a quantity, as it is or under a lever.
     pub fn median(&self, lever: Option<usize>, quantity: Quantity) -> Option<f64> {
         let runs = lever.map_or(Some(self.base), |lever| self.levers.get(lever).map(Vec::as_slice));
-        median(&quantity.all_of(runs?))
+        median(&runs?.iter().filter_map(|run| quantity.of(run)).collect::<Vec<_>>())
+    }
+
+    /// Of the time in which the threads of a run are ready, as it is or under a lever, the share in which they wait for
+    /// a CPU that others have.
+    pub fn waiting(&self, lever: Option<usize>) -> f64 {
+        let time = |quantity| self.median(lever, quantity).unwrap_or(0.0);
+        let waited = time(Quantity::Waited);
+        waited / (waited + time(Quantity::Cpu)).max(f64::MIN_POSITIVE)
+    }
+
+    /// By how much a lever's runs would be longer had they waited for a CPU as much as those of the base, where they
+    /// waited less: that part of a gain is the machine's, which was less busy.
+    fn spared(&self, lever: usize) -> f64 {
+        ((1.0 - self.waiting(Some(lever))) / (1.0 - self.waiting(None)).max(0.1)).max(1.0)
     }
 
     /// The change of a quantity under a lever; none where one of the two has no value.
@@ -434,7 +480,10 @@ impl Judge<'_> {
         let memory = self.runs.change(lever, Quantity::Mean);
         match aim {
             Aim::Memory => Some((memory?, time)),
-            Aim::Time { bounded } => Some((time?, memory.filter(|_| bounded))),
+            Aim::Time { bounded } => {
+                let spared = if self.time == Quantity::Cpu { 1.0 } else { self.runs.spared(lever) };
+                Some((time?.times(spared), memory.filter(|_| bounded)))
+            }
         }
     }
 

@@ -30,9 +30,8 @@ const TIME: Duration = Duration::from_secs(50);
 const TIMES: u32 = 25;
 /// Where runs turn out to take longer than the first, the time grows with them, to so many times what it was.
 const PATIENCE: u32 = 3;
-/// Rounds, at most, and where all levers are to be tried to the end.
+/// Rounds, at most.
 const MOST: usize = 40;
-const EXHAUSTIVE: usize = 7;
 /// The longest first run, where no time is given.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Anonymous memory that is worth looking for what is not accessed in it, bytes.
@@ -60,8 +59,10 @@ pub struct Options {
     pub load: Option<Load>,
     /// Levers by name; none: all.
     pub only: Vec<String>,
-    /// Every lever that can be tried is, and to the end.
-    pub exhaustive: bool,
+    /// Every lever that can be tried is.
+    pub all: bool,
+    /// So many runs of each lever, however clear the answer is.
+    pub rounds: Option<usize>,
 }
 
 /// A number that the command prints.
@@ -161,6 +162,8 @@ pub struct Advice {
     pub judgement: Judgement,
     /// Commands to a run.
     pub batch: usize,
+    /// How runs as it is have failed that were repeated.
+    pub failed: Vec<String>,
     /// What it took.
     pub took: Duration,
     /// Runs in all.
@@ -210,7 +213,7 @@ fn criteria(options: &Options) -> Criteria {
         goal: options.goal,
         worth: options.worth,
         slower: options.slower,
-        most: if options.exhaustive { EXHAUSTIVE } else { MOST },
+        most: options.rounds.unwrap_or(MOST),
         more_is_better: options.metric.as_ref().is_some_and(|metric| metric.more_is_better),
     }
 }
@@ -248,6 +251,7 @@ pub fn advise(
         base: session.base,
         arms: session.arms,
         batch: session.batch,
+        failed: session.failed,
         runs: session.count,
     })
 }
@@ -258,8 +262,9 @@ struct Session<'a> {
     options: &'a Options,
     progress: &'a mut dyn FnMut(Progress<'_>),
     begun: Instant,
-    /// Time for it all.
+    /// Time for it all, and in times of what a run takes.
     time: Duration,
+    times: u32,
     /// The most that it may grow to.
     most_time: Duration,
     /// The longest that a run may take.
@@ -271,8 +276,8 @@ struct Session<'a> {
     digests: BTreeSet<u64>,
     /// Which round it is, from 1.
     round: usize,
-    /// Runs as it is that failed.
-    failed: usize,
+    /// How runs as it is failed.
+    failed: Vec<String>,
     arms: Vec<Arm>,
     count: usize,
     random: Random,
@@ -301,10 +306,15 @@ impl<'a> Session<'a> {
         let each = if options.load.is_some() { wall + Duration::from_secs_f64(TURN) } else { wall };
         let seen = seen(&run, stage.target);
         let arms = arms(stage.target, &seen, options)?;
-        let time = options.within.unwrap_or(TIME.max(each * TIMES));
+        let levers = arms.iter().filter(|arm| arm.plays()).count();
+        // As many as are asked for, and as many again for what takes longer.
+        let asked = options.rounds.unwrap_or(0) * (levers + 1) * 2;
+        let times = TIMES.max(u32::try_from(asked).unwrap_or(u32::MAX));
+        let time = options.within.unwrap_or(TIME.max(each.saturating_mul(times)));
         Ok(Self {
+            times,
             time,
-            most_time: options.within.unwrap_or(time * PATIENCE),
+            most_time: options.within.unwrap_or(time.saturating_mul(PATIENCE)),
             // A lever that makes it take so much longer helps nobody.
             limit: (wall * 5 + Duration::from_secs(10)).min(limit),
             batch,
@@ -313,7 +323,7 @@ impl<'a> Session<'a> {
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
             round: 0,
-            failed: 0,
+            failed: Vec::new(),
             arms,
             count: 1,
             random: Random::new(options.seed),
@@ -340,7 +350,7 @@ impl<'a> Session<'a> {
                 }
             }
             self.compare_output();
-            if self.options.exhaustive {
+            if self.options.rounds.is_some() {
                 continue;
             }
             let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
@@ -364,7 +374,7 @@ impl<'a> Session<'a> {
 
     /// The arms of the next round; none if there is to be no more.
     fn next(&mut self, settled: bool) -> Option<Vec<usize>> {
-        let wanted = Duration::from_secs_f64(self.pace.each() * f64::from(TIMES));
+        let wanted = Duration::from_secs_f64(self.pace.each() * f64::from(self.times));
         self.time = self.time.max(wanted.min(self.most_time));
         let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
         play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
@@ -395,13 +405,14 @@ impl<'a> Session<'a> {
     fn as_it_is(&mut self) -> Result<()> {
         let mut run = self.run("as it is", &Start::default())?;
         if let Some(how) = failure(&run) {
-            self.failed += 1;
+            self.failed.push(how);
+            let count = self.failed.len();
             ensure!(
-                self.failed < 3,
-                "the command differs between runs: it worked at first, and {} of {} runs as it is ended with {how} \
+                count < 3,
+                "the command differs between runs: it worked at first, and {count} of {} runs as it is ended with {} \
                  (what it needs must be there each time; sh -c 'PREPARE; CMD' brings it about)",
-                self.failed,
-                self.base.len() + 1 + self.failed
+                self.base.len() + 1 + count,
+                self.failed[count - 1]
             );
             run = self.run("as it is", &Start::default())?;
             if failure(&run).is_some() {
@@ -475,6 +486,13 @@ impl<'a> Session<'a> {
                 "it sleeps most of its time: CPU time is judged in shares of a quarter of its wall time".into(),
             );
         }
+        let waiting = runs.waiting(None) * 100.0;
+        if waiting > self.options.worth * 100.0 {
+            notes.push(format!(
+                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, or it \
+                 has more threads than CPUs"
+            ));
+        }
         let time = runs.judged_noise().map_or(0.0, |noise| noise * 100.0);
         if time > self.options.worth * 100.0 {
             notes.push(format!(
@@ -488,8 +506,8 @@ impl<'a> Session<'a> {
             ));
         }
         notes.extend(self.stage.target.lent());
-        if self.failed > 0 {
-            notes.push(format!("{} runs as it is failed and were repeated", self.failed));
+        if !self.failed.is_empty() {
+            notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
         }
         notes
     }
@@ -507,7 +525,7 @@ fn play(
     settled: bool,
 ) -> Option<Vec<usize>> {
     let criteria = criteria(options);
-    let needs = |arm: &Arm| match (options.exhaustive, settled) {
+    let needs = |arm: &Arm| match (options.rounds.is_some(), settled) {
         (true, _) => arm.runs.len() < criteria.most,
         (false, true) => arm.runs.is_empty(),
         (false, false) => true,
@@ -554,6 +572,8 @@ fn merged(mut runs: Vec<Run>) -> Run {
         cpu: sum(Quantity::Cpu, last.cpu),
         wall: sum(Quantity::Wall, last.wall),
         metric: sum(Quantity::Metric, last.metric),
+        waited: sum(Quantity::Waited, last.waited),
+        counted: std::array::from_fn(|at| sum(Quantity::Counted(at), last.counted[at])),
         round: last.round,
     };
     all
@@ -603,7 +623,7 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
         let start = lever.start(target);
         let bare = options.only.is_empty();
         let asked = bare || options.only.iter().any(|name| name == lever.name());
-        let matters = options.exhaustive
+        let matters = options.all
             || !bare
             || options.goal.aims().iter().any(|aim| match aim {
                 Aim::Memory => estimate.memory > options.worth,
@@ -708,7 +728,8 @@ mod tests {
             metric: None,
             load: None,
             only: Vec::new(),
-            exhaustive: false,
+            all: false,
+            rounds: None,
         };
         let states = |arms: &[Arm]| arms.iter().map(Arm::plays).collect::<Vec<_>>();
         let mut pace = Pace::new(13.5);

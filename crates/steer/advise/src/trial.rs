@@ -25,7 +25,7 @@ use regex::bytes::Regex;
 use crate::ending::{Interrupted, stop};
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
-use crate::rule::Figures;
+use crate::rule::{COUNTED, Figures};
 use crate::server::{Asked, Load, ask};
 
 /// What the command starts may outlive it by this much and is not left behind.
@@ -116,9 +116,7 @@ impl Stage<'_> {
         let before = (!start.words.is_empty() && self.target.executable != self.target.path)
             .then(|| self.target.executable.clone());
         let heap = start.words.iter().any(|word| word == "--heap");
-        let merges = start.words.iter().any(|word| word == "--ksm");
-        let ksmd = merges.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
-        let merging = || ksmd.and_then(|ksmd| linux.thread_cpu(ksmd).ok()).unwrap_or_default();
+        let merging = merging(linux, start);
         let merged = merging();
         // Without a group of its own it is in ours.
         let ours = linux.memory_cgroup(Pid::own()).ok();
@@ -161,6 +159,8 @@ impl Stage<'_> {
             wall: Some(wall.as_secs_f64()),
             charge: charge.map(|bytes| bytes as f64),
             metric: said.iter().find_map(found),
+            waited: waited(&looks, asked.is_some()),
+            counted: counted(&used, &looks, if asked.is_some() { &[] } else { &run.counted }),
             round: 0,
         };
         Ok(Ok(Run {
@@ -242,6 +242,13 @@ impl Stage<'_> {
     }
 }
 
+/// What tells the CPU time of ksmd so far, where it works for a command that is started so.
+fn merging(linux: &Linux, start: &Start) -> impl Fn() -> Duration {
+    let merges = start.words.iter().any(|word| word == "--ksm");
+    let ksmd = merges.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
+    move || ksmd.and_then(|ksmd| linux.thread_cpu(ksmd).ok()).unwrap_or_default()
+}
+
 /// Processes of a group that the kernel killed for want of memory.
 struct Kills<'a> {
     group: Option<&'a cgroup::Group>,
@@ -280,6 +287,31 @@ struct Seen {
     live: Option<u64>,
     allocator: Option<Allocator>,
     malloc: Option<MallocFree>,
+}
+
+/// What the kernel and the processor counted in a run, in the order of [`COUNTED`].
+fn counted(
+    used: &Resources,
+    looks: &[Memory],
+    processor: &[(&str, f64)],
+) -> [Option<f64>; COUNTED.len()] {
+    let most = looks.iter().max_by_key(|look| look.anonymous);
+    let kernel = [
+        Some(used.user.as_secs_f64()),
+        Some(used.system.as_secs_f64()),
+        Some(used.faults as f64),
+        most.map(|look| look.anonymous as f64 / 1048576.0),
+        most.map(|look| look.huge as f64 / look.anonymous.max(1) as f64),
+    ];
+    let of =
+        |name: &str| processor.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
+    std::array::from_fn(|at| kernel.get(at).copied().unwrap_or_else(|| of(COUNTED[at])))
+}
+
+/// How long the threads of a run waited for a CPU, seconds: since its start, or, `partly`, since the first look.
+fn waited(looks: &[Memory], partly: bool) -> Option<f64> {
+    let (first, last) = (looks.first()?.waited?, looks.last()?.waited?);
+    Some(last.saturating_sub(if partly { first } else { Duration::ZERO }).as_secs_f64())
 }
 
 /// How the largest process used its CPU, for to ask its malloc while it rests.

@@ -144,13 +144,13 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
     (
         "perf-events",
         "2.6.31",
-        "record --with faults: timing page faults; counters",
+        "record --with faults: timing page faults; advise --counters",
         tracing::perf_events,
     ),
     (
         "page-walks",
         "2.6.31",
-        "plan --measure: page walks by the processor's counters, in fewer runs",
+        "advise --places: page walks by the processor's counters, in fewer runs",
         tracing::page_walks,
     ),
     ("bpf", "5.11", "record --with faults: timing in the kernel, exact and cheap", tracing::bpf),

@@ -7,7 +7,7 @@
 //! A look walks the page tables of the processes, and holds their mapping locks for reading meanwhile. So pauses
 //! between looks grow with what a look took: [`Watch::pause`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Linux, memfd};
@@ -40,6 +40,8 @@ pub struct Memory {
     pub processes: u64,
     /// Threads.
     pub threads: u64,
+    /// How long all threads until then were ready and waited for a CPU, where a [`Watch`] looked and the kernel says.
+    pub waited: Option<Duration>,
     /// The largest of the processes.
     pub largest: Pid,
 }
@@ -101,6 +103,9 @@ pub struct Watch<'a> {
     begun: Instant,
     /// What the last look took.
     took: Duration,
+    /// How long the threads of each process were ready and waited for a CPU, at its most: those that end take what
+    /// they waited with them.
+    waited: BTreeMap<Pid, Duration>,
 }
 
 impl<'a> Watch<'a> {
@@ -108,18 +113,27 @@ impl<'a> Watch<'a> {
     const PAUSE: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
     /// Time between two looks, in times of what one takes: looks take 4 % of the time of one CPU at the most.
     const SHARE: u32 = 25;
+    /// Threads of a process that are asked how long they waited, at the most.
+    const THREADS: usize = 64;
 
     /// Of what starts now.
     pub fn begin(linux: &'a Linux) -> Self {
-        Self { linux, begun: Instant::now(), took: Duration::ZERO }
+        Self { linux, begun: Instant::now(), took: Duration::ZERO, waited: BTreeMap::new() }
     }
 
     /// One look.
     pub fn look(&mut self, roots: &[Pid]) -> Option<Memory> {
         let now = Instant::now();
-        let seen = look(self.linux, &descendants(self.linux, roots));
+        let pids = descendants(self.linux, roots);
+        let seen = look(self.linux, &pids);
+        for pid in pids {
+            let Some(waited) = self.linux.waited(pid, Pid(0), Self::THREADS) else { continue };
+            let most = self.waited.entry(pid).or_default();
+            *most = waited.max(*most);
+        }
         self.took = now.elapsed();
-        seen.map(|memory| Memory { seconds: (now - self.begun).as_secs_f64(), ..memory })
+        let waited = (!self.waited.is_empty()).then(|| self.waited.values().sum());
+        seen.map(|memory| Memory { seconds: (now - self.begun).as_secs_f64(), waited, ..memory })
     }
 
     /// How long to wait before the next.

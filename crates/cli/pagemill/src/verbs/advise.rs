@@ -1,14 +1,17 @@
 //! `advise`: which lever helps a program, and by how much.
 
+mod places;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::ending::Interrupted;
 use pagemill_advise::glance;
-use pagemill_advise::rule::Goal as Wanted;
+use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{SlowerMemory, Tier};
@@ -29,11 +32,13 @@ Examples:
   pagemill advise -p 4711                         what may help a process that runs already; nothing is tried
   pagemill advise REC                             of a recording: with accesses, what slower memory would cost
   pagemill advise --metric 'ops/s: ([0-9.]+)' --html advice.html -- ./bench
+  pagemill advise --counters -- ./solver          with and without huge pages: time, page faults, TLB misses
+  pagemill advise --places -o profile.csv -- ./solver    what huge pages are worth where, by 50 runs of it
 ";
 
 const AFTER: &str = "\
 Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, the command fails by itself, or \
-undecided: time was short for some levers; 126 it cannot be executed, 127 it was not found.";
+undecided: time was short for some levers; with --counters 0, or 1 if some runs failed; 126 it cannot be executed, 127 it was not found.";
 
 /// What to find a lever for, and what counts.
 #[derive(Debug, Args)]
@@ -69,9 +74,16 @@ pub struct Arguments {
     /// Try these levers only, whatever they are expected to bring.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     levers: Vec<String>,
-    /// Try every lever that can be tried, seven runs each, however clear the answer is.
+    /// Try every lever that can be tried, seven runs each (--runs), however clear the answer is.
     #[arg(long)]
     all: bool,
+    /// So many runs of each, three at the least, however clear the answer is. With --places: of all.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: Option<u32>,
+    /// Try the command without huge pages, as it is, and with a malloc that asks for them, five runs each (--runs), and
+    /// show what the kernel and the processor counted: page faults, huge pages, TLB misses.
+    #[arg(long, requires = "command", conflicts_with_all = ["goal", "metric", "load", "levers", "all", "html"])]
+    counters: bool,
     /// Seed of the order of the runs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -79,7 +91,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Overwrite FILE.
-    #[arg(short, long, requires = "html")]
+    #[arg(short, long)]
     force: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
@@ -93,6 +105,8 @@ pub struct Arguments {
     /// The command and its arguments.
     #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "recording"])]
     command: Vec<OsString>,
+    #[command(flatten)]
+    places: places::Places,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -123,6 +137,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     if arguments.command.is_empty() {
         return glance(&linux, arguments);
+    }
+    if arguments.places.places {
+        return places::run(arguments);
     }
     let options = arguments.options()?;
     if let Some(file) = arguments.html.as_ref().filter(|path| path.exists() && !arguments.force) {
@@ -156,6 +173,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         advice => advice?,
     };
+    if arguments.counters {
+        return counters(&linux, &advice, arguments.printed.json);
+    }
     if let Some(path) = &arguments.html {
         files::write(path, advice.html(), arguments.force)?;
         eprintln!("wrote {}", path.display());
@@ -173,6 +193,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         (false, false) => Exit::Ok,
     })
+}
+
+/// What was counted with and without huge pages.
+fn counters(linux: &Linux, advice: &session::Advice, json: bool) -> Result<Exit> {
+    let counted = Counted::of(linux, advice)?;
+    match json {
+        true => crate::answer::print("counters", counted.json())?,
+        false => pagemill_launch::stdio::stdout(&counted.text()),
+    }
+    Ok(if counted.failed() == 0 { Exit::Ok } else { Exit::Finding })
 }
 
 /// Estimates, of a process or a recording.
@@ -275,8 +305,15 @@ impl Arguments {
             self.goal != Some(Goal::Tail) || self.less_is_better,
             "--goal tail needs a latency that the command prints (--metric 'p99: ([0-9.]+)' --less-is-better)"
         );
+        let rounds = self.runs.map(|runs| (runs as usize).max(LEAST));
+        let always = match (self.all, self.counters) {
+            (true, _) => Some(7),
+            (false, true) => Some(5),
+            (false, false) => None,
+        };
         Ok(Options {
             goal: match self.goal {
+                None if self.counters => Wanted::Speed,
                 None => Wanted::Both,
                 Some(Goal::Memory) => Wanted::Memory,
                 Some(Goal::Speed) => Wanted::Speed,
@@ -288,8 +325,9 @@ impl Arguments {
             seed: self.seed,
             metric,
             load: self.load.clone().map(|client| Load { client, time: time(self.time) }),
-            only: self.levers.clone(),
-            exhaustive: self.all,
+            only: if self.counters { counted::levers() } else { self.levers.clone() },
+            all: self.all,
+            rounds: rounds.or(always),
         })
     }
 }

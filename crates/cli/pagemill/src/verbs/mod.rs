@@ -3,7 +3,6 @@
 pub mod advise;
 pub mod collect;
 pub mod compare;
-pub mod counters;
 pub mod doctor;
 pub mod export;
 pub mod frag;

@@ -1,10 +1,7 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
 mod costs;
-#[cfg(target_arch = "x86_64")]
-mod measure;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,14 +17,14 @@ use serde_json::json;
 
 use pagemill_control::decisions;
 use pagemill_control::plan::perturb::Perturbation;
-use pagemill_control::plan::{By, Means, advise, read_profile};
+use pagemill_control::plan::{advise, read_profile};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 
 const EXAMPLES: &str = "\
 Examples:
   pagemill record --with faults,hugepages --threshold 0ns -o rec -- CMD; pagemill plan rec --explain -o profile.csv
-  pagemill plan --measure -o profile.csv -- xz -9 -c big.tar     what huge pages are worth where, by 50 runs of it
+  pagemill advise --places -o profile.csv -- xz -9 -c big.tar    a profile by 50 runs of the command
   pagemill plan REC --replay                             do the recorded decisions come out again?
   pagemill plan --costs                                  what base and huge pages cost on this machine
   pagemill plan --perturb shift=64M,drop=0.2 profile.csv -o wrong.csv
@@ -40,33 +37,16 @@ Examples:
 pub struct Arguments {
     /// Directory that `pagemill record` or `pagemill run --huge` wrote; or a profile, to write it again (--perturb,
     /// --original).
-    #[arg(value_name = "REC", required_unless_present_any = ["costs", "measure", "pid"])]
+    #[arg(value_name = "REC", required_unless_present_any = ["costs", "pid"])]
     input: Option<PathBuf>,
     /// Measure what base and huge pages cost on this machine (under two seconds), show it, and keep it for an hour of
     /// this boot.
     #[arg(long, conflicts_with_all = ["replay", "perturb", "input"])]
     costs: bool,
-    /// Run the command again and again, each time with other parts of its memory on huge pages, and find out what they
-    /// are worth in each part. Standard output of the command is dropped.
-    #[arg(long, conflicts_with_all = ["costs", "replay", "perturb", "input", "original"], requires = "command")]
-    measure: bool,
-    /// Runs of the command in all.
-    #[arg(long, default_value_t = 50, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(7..=10_000))]
-    runs: u32,
-    /// Parts that its memory is cut into, at most.
-    #[arg(long, default_value_t = 100, value_name = "N", requires = "measure", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    slices: u32,
-    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts
-    /// and samples. Default: counters where they work.
-    #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "measure")]
-    from: Option<Means>,
-    /// What is to be shorter.
-    #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "measure")]
-    by: By,
     /// Cycles of page walks that huge pages would spare, as counted (perf stat -e
     /// dtlb_load_misses.walk_active,dtlb_store_misses.walk_active, without huge pages less with them). They go where
     /// the recording's samples walked.
-    #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "measure", "replay", "perturb"])]
+    #[arg(long, value_name = "CYCLES", conflicts_with_all = ["costs", "replay", "perturb"])]
     walk_cycles: Option<u64>,
     #[command(flatten)]
     redact: crate::values::Redact,
@@ -98,9 +78,6 @@ pub struct Arguments {
     /// Not here: what a process did is recorded first. Known so that the answer can say so.
     #[arg(short, long, value_name = "PID", hide = true)]
     pid: Option<String>,
-    /// The command to measure and its arguments.
-    #[arg(last = true, value_name = "CMD", requires = "measure")]
-    command: Vec<OsString>,
 }
 
 /// Runs the verb.
@@ -114,9 +91,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.costs {
         return costs::run(arguments.printed.json);
     }
-    if arguments.measure {
-        return measure(arguments);
-    }
     let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
     if !arguments.perturb.is_empty() || (input.is_file() && !arguments.replay) {
         return arguments.rewrite(input);
@@ -125,18 +99,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return replay(input, arguments);
     }
     arguments.advise(input)
-}
-
-#[cfg(target_arch = "x86_64")]
-fn measure(arguments: &Arguments) -> Result<Exit> {
-    measure::run(arguments)
-}
-
-/// The program's registers are named in what does it.
-#[cfg(not(target_arch = "x86_64"))]
-fn measure(_: &Arguments) -> Result<Exit> {
-    eprintln!("pagemill: plan --measure works on x86-64 only");
-    Ok(Exit::Unsupported)
 }
 
 impl Arguments {
@@ -209,7 +171,7 @@ impl Arguments {
         println!(
             "costs are of this machine, measured; touched pages are of the recording; {}",
             match self.walk_cycles {
-                None if walks.told == 0 => "page walks are not in it (plan --measure)".to_owned(),
+                None if walks.told == 0 => "page walks are not in it (advise --places)".to_owned(),
                 None => format!(
                     "{} of {} samples walked page tables, and --walk-cycles would tell what that costs",
                     walks.at.len(),

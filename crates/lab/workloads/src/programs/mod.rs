@@ -92,7 +92,7 @@ pub const PROGRAMS: [Program; 25] = [
     },
     Program {
         name: "slices",
-        summary: "parts of memory chased, streamed or left alone, for `plan --measure` (fixed work)",
+        summary: "parts of memory chased, streamed or left alone, for `advise --places` (fixed work)",
         run: slices::run,
     },
     Program {

@@ -28,6 +28,23 @@ fn judged(base: &[Figures], levers: &[Vec<Figures>], criteria: &Criteria) -> Jud
     Runs { base, levers, out: &[] }.judge(criteria)
 }
 
+#[test]
+fn a_lever_that_was_faster_for_the_machine_was_less_busy_is_not_chosen() {
+    let criteria = Criteria { goal: Goal::Speed, ..CRITERIA };
+    // A second of its own; the rest of the wall time it waits for a CPU.
+    let arm = |wall: f64| {
+        let run = Figures { waited: Some(wall - 1.0), wall: Some(wall), ..figures(100.0, 1.0) };
+        vec![run; SURE]
+    };
+    let choice = |base: f64, lever: f64| judged(&arm(base), &[arm(lever)], &criteria).choice;
+    assert_eq!(choice(1.3, 1.05), None, "19 % less wall time, and all of it waited for a CPU");
+    let told = judged(&arm(1.3), &[arm(1.05)], &criteria);
+    assert_eq!((told.time, told.standings), (Quantity::Wall, vec![Standing::Out]));
+    let fast = vec![Figures { waited: Some(0.24), ..figures(100.0, 0.8) }; SURE];
+    let fast = fast.iter().map(|run| Figures { wall: Some(1.04), ..*run }).collect::<Vec<_>>();
+    assert_eq!(judged(&arm(1.3), &[fast], &criteria).choice, Some((0, criteria.goal.aims()[0])));
+}
+
 /// Plays rounds with noise of this deviation until the rule stops; what is out is not run again.
 fn played(
     levers: &[(f64, f64)],

@@ -1,4 +1,4 @@
-//! The processor's counters in the runs of `plan --measure`: how long page walks took, and in which parts of the
+//! The processor's counters in the runs of `advise --places`: how long page walks took, and in which parts of the
 //! program's memory accesses walked.
 //!
 //! One run is sampled, others are counted, so that sampling is in no count. Samples are those of the processor alone

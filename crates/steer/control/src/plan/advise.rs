@@ -6,7 +6,7 @@
 //! touched in its regions, the speed at which the program touched new memory, this machine's costs, a free block and no
 //! load but the program (which the run to come finds as they are then); `cbmm+` decides on it as it would ahead of the
 //! program. The benefit in the profile is what that view says a huge page spares: the base faults. Page walks need a
-//! measurement: `plan --measure`, or samples of accesses in the recording and a count of the cycles that the walks
+//! measurement: `advise --places`, or samples of accesses in the recording and a count of the cycles that the walks
 //! took, which go to places as the samples that walked do.
 
 use std::collections::BTreeMap;

@@ -1,21 +1,25 @@
-//! `plan --measure`: the profile of a command by runs of it.
+//! The profile of a command by runs of it.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use super::Arguments;
+use super::super::Arguments;
 use pagemill_control::huge::measure::{self, Options, Outcome, Piece};
 use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program::Words;
 use pagemill_report::draw::text;
 
+/// Runs without `--runs`, and the least that tell anything.
+const RUNS: u32 = 50;
+const FEWEST: u32 = 7;
 /// Slices in the table without `--explain`.
 const SHOWN: usize = 12;
 
@@ -24,14 +28,15 @@ const NOISY: f64 = 0.05;
 
 /// Runs the command and writes what came of it.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let (asked, runs) = (&arguments.places, arguments.runs.unwrap_or(RUNS));
+    ensure!(runs >= FEWEST, "--runs {runs}: --places needs {FEWEST} runs or more");
     let linux = pagemill_launch::context::machine();
     measure::allow_only_advised(&linux)?;
     let (command, path) = match prepare::plain(&arguments.command)? {
         Prepared::Ready(command, path) => (command, path),
         Prepared::Refused(exit) => return Ok(exit),
     };
-    if let Some(output) = arguments.output.as_ref().filter(|path| path.exists() && !arguments.force)
-    {
+    if let Some(output) = asked.output.as_ref().filter(|path| path.exists() && !arguments.force) {
         bail!("{} exists (use -f to overwrite it)", output.display());
     }
     pagemill_launch::context::ensure_room()?;
@@ -41,13 +46,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
     let options = Options {
-        runs: arguments.runs as usize,
-        slices: arguments.slices as usize,
+        runs: runs as usize,
+        slices: asked.slices as usize,
         seed: arguments.seed,
-        by: arguments.by,
-        from: arguments.from,
+        by: asked.by,
+        from: asked.from,
     };
-    let mut progress = Progress::of("runs", u64::from(arguments.runs));
+    let mut progress = Progress::of("runs", u64::from(runs));
     let measured = measure::measure(&linux, &words, options, &signals, &mut |done| {
         progress.at(done as u64);
     });
@@ -60,13 +65,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
         return Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Finding });
     }
-    if arguments.output.is_some() {
-        arguments.write(&outcome.profile().to_string())?;
+    if let Some(output) = &asked.output {
+        files::write(output, outcome.profile().to_string(), arguments.force)?;
+        eprintln!("wrote {}", output.display());
     }
     if arguments.printed.json {
         crate::answer::print("plan-measure", json(&outcome, arguments))?;
     } else {
-        print!("{}", table(&outcome, arguments.explain));
+        print!("{}", table(&outcome, asked.explain));
     }
     Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Ok })
 }
@@ -145,7 +151,7 @@ fn notes(outcome: &Outcome) -> String {
         milliseconds(sum),
     );
     if outcome.counters.is_err() && none.is_some_and(|none| outcome.error > NOISY * none) {
-        out += "runs differ by much for no reason that was told apart (one thread: taskset -c 1 pagemill plan --measure …; otherwise a quieter machine, or --runs)\n";
+        out += "runs differ by much for no reason that was told apart (one thread: taskset -c 1 pagemill advise --places …; otherwise a quieter machine, or --runs)\n";
     }
     if outcome.huge < 0.9 {
         out += &format!(
@@ -193,7 +199,7 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
     json!({
         "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
         "program": outcome.program,
-        "by": format!("{:?}", arguments.by).to_lowercase(),
+        "by": format!("{:?}", arguments.places.by).to_lowercase(),
         "counters": outcome.counters.as_ref().ok(),
         "no_counters": outcome.counters.as_ref().err(),
         "slices": slices.collect::<Vec<_>>(),

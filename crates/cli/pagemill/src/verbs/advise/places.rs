@@ -1,0 +1,44 @@
+//! `advise --places`: what huge pages are worth to a command in each part of its memory, by runs of it.
+
+#[cfg(target_arch = "x86_64")]
+mod measure;
+
+use std::path::PathBuf;
+
+use clap::Args;
+#[cfg(target_arch = "x86_64")]
+pub use measure::run;
+use pagemill_control::plan::{By, Means};
+
+/// How places are told apart, and where the profile goes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --places")]
+pub struct Places {
+    /// Run the command again and again (50 times), each time with other parts of its memory on huge pages, and find out
+    /// what they are worth in each part. Standard output of the command is dropped.
+    #[arg(long, alias = "measure", requires = "command", conflicts_with_all = ["counters", "goal", "metric", "load", "levers", "all", "within", "html"])]
+    pub places: bool,
+    /// Parts that its memory is cut into, at most.
+    #[arg(long, default_value_t = 100, value_name = "N", requires = "places", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub slices: u32,
+    /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts
+    /// and samples. Default: counters where they work.
+    #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "places")]
+    pub from: Option<Means>,
+    /// What is to be shorter.
+    #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "places")]
+    pub by: By,
+    /// Say all parts, a line each.
+    #[arg(long, requires = "places")]
+    pub explain: bool,
+    /// Write the profile here, for `run --huge`.
+    #[arg(short, long, value_name = "FILE", requires = "places")]
+    pub output: Option<PathBuf>,
+}
+
+/// The program's registers are named in what does it.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn run(_: &super::Arguments) -> anyhow::Result<pagemill_launch::exit::Exit> {
+    eprintln!("pagemill: advise --places works on x86-64 only");
+    Ok(pagemill_launch::exit::Exit::Unsupported)
+}
