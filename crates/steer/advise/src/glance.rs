@@ -17,9 +17,9 @@ use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, psi};
 use pagemill_launch::{program, stats_page};
-use pagemill_model::recording::Reader;
+use pagemill_model::recording::Meta;
 use pagemill_model::whole::{self, TEXT};
-use pagemill_model::{Bytes, Event, Fold as _, Pid, Source as _};
+use pagemill_model::{Bytes, Event, Fold as _, Pid};
 use pagemill_record::malloc_free;
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
@@ -199,62 +199,79 @@ fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
     (read > 0).then_some((sum, read))
 }
 
-/// Reads a recording of a program's memory.
-///
-/// # Errors
-/// It has no samples of memory, or is damaged.
-pub fn recording(linux: &Linux, reader: &mut Reader) -> Result<Glance> {
-    let meta = reader.meta().clone();
-    let (mut looks, mut huge) = (Vec::new(), HugePageFold::default());
-    let (mut first, mut last) = (None, None);
-    while let Some(event) = reader.next_event()? {
-        huge.event(&event);
-        let Event::Heap(sample) = &event else { continue };
+/// A recorded program's memory, from the recording's events.
+pub struct Recorded {
+    meta: Meta,
+    looks: Vec<Memory>,
+    huge: HugePageFold,
+    /// CPU time, ns: the first that was recorded, and the last.
+    cpu: Option<(u64, u64)>,
+}
+
+impl Recorded {
+    /// Nothing yet, of a recording with this header.
+    pub fn begin(meta: &Meta) -> Self {
+        Self { meta: meta.clone(), looks: Vec::new(), huge: HugePageFold::default(), cpu: None }
+    }
+
+    /// The next event.
+    pub fn event(&mut self, event: &Event) {
+        self.huge.event(event);
+        let Event::Heap(sample) = event else { return };
         let bytes = |value: Option<Bytes>| value.map_or(0, |bytes| bytes.0);
         if let Some(pss) = sample.pss {
-            looks.push(Memory {
-                seconds: sample.time.0.saturating_sub(meta.started.0) as f64 / 1e9,
+            self.looks.push(Memory {
+                seconds: sample.time.0.saturating_sub(self.meta.started.0) as f64 / 1e9,
                 bytes: pss.0 + bytes(sample.unmapped),
                 anonymous: bytes(sample.pss_anon),
                 shared: bytes(sample.pss_shmem) + bytes(sample.unmapped),
                 swap: bytes(sample.swap),
                 processes: 1,
-                threads: meta.threads.unwrap_or(1),
+                threads: self.meta.threads.unwrap_or(1),
                 ..Memory::default()
             });
         }
-        first = first.or(sample.cpu);
-        last = sample.cpu.or(last);
+        if let Some(cpu) = sample.cpu {
+            self.cpu = Some((self.cpu.map_or(cpu.0, |(first, _)| first), cpu.0));
+        }
     }
-    ensure!(
-        !looks.is_empty(),
-        "the recording has no samples of memory (make one with: pagemill record --with heap,hugepages -o rec -- CMD)"
-    );
-    let most_huge = huge.view().points.iter().map(|(_, used)| used.huge.0).max();
-    for look in &mut looks {
-        look.huge = most_huge.unwrap_or(0).min(look.anonymous);
+
+    /// What levers may bring.
+    ///
+    /// # Errors
+    /// The recording has no samples of memory.
+    pub fn glance(self, linux: &Linux) -> Result<Glance> {
+        let Self { meta, mut looks, huge, cpu } = self;
+        ensure!(
+            !looks.is_empty(),
+            "the recording has no samples of memory (make one with: pagemill record --with heap,hugepages -o rec -- CMD)"
+        );
+        let most_huge = huge.view().points.iter().map(|(_, used)| used.huge.0).max();
+        for look in &mut looks {
+            look.huge = most_huge.unwrap_or(0).min(look.anonymous);
+        }
+        let mut seen = Seen::of(looks);
+        seen.seconds = seen.looks.last().map_or(0.0, |look| look.seconds);
+        if let Some((first, last)) = cpu {
+            seen.user = last.saturating_sub(first) as f64 / 1e9;
+        }
+        let words: Vec<OsString> = match meta.command.is_empty() {
+            true => vec![meta.comm.clone().into()],
+            false => meta.command.iter().map(OsString::from).collect(),
+        };
+        let found = program::find(&words[0], std::env::var_os("PATH").as_deref());
+        let path = found.unwrap_or_else(|_| PathBuf::from(&words[0]));
+        let target = Target::of(linux, &words, &path)?;
+        seen.allocator = target.allocator;
+        let mut notes = vec![
+            "a recording has no page faults' share of CPU time here: all of it counts as the program's"
+                .into(),
+        ];
+        if most_huge.is_none() {
+            notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());
+        }
+        Ok(Glance::of(format!("{} ({}), recorded", meta.comm, meta.pid), seen, &target, notes))
     }
-    let mut seen = Seen::of(looks);
-    seen.seconds = seen.looks.last().map_or(0.0, |look| look.seconds);
-    if let (Some(first), Some(last)) = (first, last) {
-        seen.user = last.0.saturating_sub(first.0) as f64 / 1e9;
-    }
-    let words: Vec<OsString> = match meta.command.is_empty() {
-        true => vec![meta.comm.clone().into()],
-        false => meta.command.iter().map(OsString::from).collect(),
-    };
-    let found = program::find(&words[0], std::env::var_os("PATH").as_deref());
-    let path = found.unwrap_or_else(|_| PathBuf::from(&words[0]));
-    let target = Target::of(linux, &words, &path)?;
-    seen.allocator = target.allocator;
-    let mut notes = vec![
-        "a recording has no page faults' share of CPU time here: all of it counts as the program's"
-            .into(),
-    ];
-    if most_huge.is_none() {
-        notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());
-    }
-    Ok(Glance::of(format!("{} ({}), recorded", meta.comm, meta.pid), seen, &target, notes))
 }
 
 impl Glance {

@@ -7,15 +7,13 @@
 //!
 //! Always true: more fast memory is no slower; with all of it fast nothing is.
 
-use std::path::Path;
-
 use anyhow::{Result, ensure};
 use pagemill_analysis::heat::Bounds;
 use pagemill_analysis::refaults::{RefaultFold, RefaultView};
 use pagemill_launch::progress::Progress;
 use pagemill_model::page::BASE;
-use pagemill_model::recording::Reader;
-use pagemill_model::{Bytes, Event, Fold as _, Nanos, Source as _};
+use pagemill_model::recording::Meta;
+use pagemill_model::{Bytes, Event, Fold as _, Nanos};
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
@@ -62,45 +60,51 @@ pub trait Tier {
     fn needs(&self, part: f64) -> f64;
 }
 
-impl SlowerMemory {
-    /// Of the touched pages of a recording.
-    ///
-    /// # Errors
-    /// It has none, or is damaged.
-    pub fn of(recording: &Path, tier: Option<&dyn Tier>) -> Result<Self> {
-        let mut reader = Reader::open(recording)?;
-        let asked = reader.meta().accesses.as_ref().map(|setup| setup.interval.0);
-        let mut fold = RefaultFold::within(BOUNDS);
-        let mut line = Progress::new("reading accesses");
-        let (mut first, mut last) = (u64::MAX, 0);
-        // What is read one by one is not needed: only which pages an interval touched. But that it is whole.
-        ensure!(
-            reader.is_intact("accesses"),
-            "{} is damaged: a part of its accesses is not what was written (pagemill report {} says which)",
-            recording.display(),
-            recording.display()
-        );
-        reader.pass_over("accesses");
-        while let Some(event) = reader.next_event()? {
-            if let Event::Touched(row) = &event {
-                first = first.min(row.began.unwrap_or(row.time).0);
-                last = last.max(row.time.0);
-                line.say(&format!("{} s", (last - first) / 1_000_000_000));
-            }
-            fold.event(&event);
-        }
-        drop(line);
-        let touched = fold.view();
-        ensure!(
-            touched.intervals > 1,
-            "{} has no intervals of accesses (make them with: pagemill record --with accesses -- CMD)",
-            recording.display()
-        );
-        let clock = last.saturating_sub(first);
-        let useful = asked.map_or(clock, |asked| asked.saturating_mul(touched.intervals));
-        Ok(Self::curve(touched, clock.min(useful).max(1) as f64 / 1e9, tier))
+/// The pages that a recording says were touched, from its events.
+pub struct Touches {
+    /// Time between intervals that was asked for, ns.
+    asked: Option<u64>,
+    fold: RefaultFold,
+    line: Progress,
+    first: u64,
+    last: u64,
+}
+
+impl Touches {
+    /// Nothing yet, of a recording with this header.
+    pub fn begin(meta: &Meta) -> Self {
+        let asked = meta.accesses.as_ref().map(|setup| setup.interval.0);
+        let line = Progress::new("reading accesses");
+        Self { asked, fold: RefaultFold::within(BOUNDS), line, first: u64::MAX, last: 0 }
     }
 
+    /// The next event.
+    pub fn event(&mut self, event: &Event) {
+        if let Event::Touched(row) = event {
+            self.first = self.first.min(row.began.unwrap_or(row.time).0);
+            self.last = self.last.max(row.time.0);
+            self.line.say(&format!("{} s", (self.last - self.first) / 1_000_000_000));
+        }
+        self.fold.event(event);
+    }
+
+    /// What slower memory would cost.
+    ///
+    /// # Errors
+    /// There are no intervals.
+    pub fn slower(self, tier: Option<&dyn Tier>) -> Result<SlowerMemory> {
+        let touched = self.fold.view();
+        ensure!(
+            touched.intervals > 1,
+            "it has no intervals of accesses (make them with: pagemill record --with accesses -- CMD)"
+        );
+        let clock = self.last.saturating_sub(self.first);
+        let useful = self.asked.map_or(clock, |asked| asked.saturating_mul(touched.intervals));
+        Ok(SlowerMemory::curve(touched, clock.min(useful).max(1) as f64 / 1e9, tier))
+    }
+}
+
+impl SlowerMemory {
     fn curve(touched: RefaultView, seconds: f64, tier: Option<&dyn Tier>) -> Self {
         let point = |half: u32| {
             let pages = touched.pages >> half;

@@ -14,14 +14,15 @@ use pagemill_advise::glance;
 use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::slower::{SlowerMemory, Tier};
+use pagemill_advise::slower::{Tier, Touches};
+use pagemill_experiments::recorded::Program;
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::units::counted;
-use pagemill_model::{Nanos, Pid};
+use pagemill_model::{Nanos, Pid, Source as _};
 use pagemill_sim::sweep::Sweep;
 
 const EXAMPLES: &str = "\
@@ -231,16 +232,31 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
 /// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.
 fn recorded(linux: &Linux, path: &Path, json: bool) -> Result<Exit> {
     let mut reader = pagemill_launch::context::recording(path, false)?;
-    let intervals = reader.meta().parts.get("touched").is_some_and(|parts| parts.rows > 1);
-    let samples = reader.meta().parts.get("heap").is_some_and(|parts| parts.rows > 0);
-    let seen = match samples || !intervals {
-        true => {
-            let seen = glance::recording(linux, &mut reader);
-            Some(seen.with_context(|| path.display().to_string())?)
-        }
-        false => None,
-    };
-    let slower = intervals.then(|| slower(path)).transpose()?;
+    let meta = reader.meta().clone();
+    let rows = |dataset: &str| meta.parts.get(dataset).map_or(0, |parts| parts.rows);
+    let intervals = rows("touched") > 1;
+    let mut seen = (rows("heap") > 0 || !intervals).then(|| glance::Recorded::begin(&meta));
+    let mut touches = intervals.then(|| Touches::begin(&meta));
+    let mut program = intervals.then(|| Program::begin(path, &meta)).transpose()?;
+    if meta.threads.is_some() {
+        // What is read one by one is not needed: only which pages an interval touched. But that it is whole.
+        anyhow::ensure!(
+            reader.is_intact("accesses"),
+            "{0} is damaged: a part of its accesses is not what was written (pagemill report {0} says which)",
+            path.display()
+        );
+        reader.pass_over("accesses");
+    }
+    while let Some(event) = reader.next_event()? {
+        seen.iter_mut().for_each(|seen| seen.event(&event));
+        touches.iter_mut().for_each(|touches| touches.event(&event));
+        program.iter_mut().for_each(|program| program.event(&event));
+    }
+    let named = || path.display().to_string();
+    let seen = seen.map(|seen| seen.glance(linux)).transpose().with_context(named)?;
+    let tier = program.and_then(|program| simulated(program, path));
+    let tier = tier.as_ref().map(|tier| tier as &dyn Tier);
+    let slower = touches.map(|touches| touches.slower(tier)).transpose().with_context(named)?;
     if json {
         let nothing = || {
             serde_json::json!({
@@ -276,21 +292,20 @@ impl Tier for Simulated {
     }
 }
 
-/// What slower memory would cost a recorded program.
-fn slower(path: &Path) -> Result<SlowerMemory> {
+/// A recorded program on the simulated machine; why it cannot be simulated is said.
+fn simulated(program: Program, path: &Path) -> Option<Simulated> {
     let mut line = pagemill_launch::progress::Progress::new("simulate");
-    let tier = pagemill_experiments::recorded::sweep(path, &mut |at, of| {
+    let tier = pagemill_experiments::recorded::sweep(program, path, &mut |at, of| {
         line.say(&format!("memory at {at} of {of} points"));
     });
     drop(line);
-    let tier = match tier {
+    match tier {
         Ok(tier) => Some(Simulated(tier)),
         Err(why) => {
             eprintln!("pagemill: a slower tier cannot be simulated: {why:#}");
             None
         }
-    };
-    SlowerMemory::of(path, tier.as_ref().map(|tier| tier as &dyn Tier))
+    }
 }
 
 impl Arguments {
