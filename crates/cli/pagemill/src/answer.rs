@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
@@ -47,7 +48,7 @@ const REPORT: &str =
     "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,view";
 
 /// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
-pub fn named(layout: &str, value: Value) -> Value {
+fn named(layout: &str, value: Value) -> Value {
     let version = LAYOUTS.iter().find(|(name, ..)| *name == layout).map(|(_, version, _)| *version);
     let mut members = match value {
         Value::Object(members) => members,
@@ -59,25 +60,21 @@ pub fn named(layout: &str, value: Value) -> Value {
     Value::Object(members)
 }
 
-/// As [`named`], as text with a line for each member; or a table of it as CSV, where that was asked for.
-pub fn text(layout: &str, value: Value) -> Result<String> {
+/// The answer, named, as text with a line for each member; or a table of it as CSV, where that was asked for. One of
+/// `several` stands on one line, and only the first (true) table has a header.
+pub fn text(layout: &str, value: impl Serialize, several: Option<bool>) -> Result<String> {
     pagemill_launch::stdio::is_verbatim();
-    let answer = named(layout, value);
-    let Some(table) = CSV.get() else { return Ok(format!("{answer:#}\n")) };
-    csv(layout, &answer, table, true)
+    let answer = named(layout, serde_json::to_value(value)?);
+    match (CSV.get(), several) {
+        (Some(table), _) => csv(layout, &answer, table, several.unwrap_or(true)),
+        (None, Some(_)) => Ok(format!("{answer}\n")),
+        (None, None) => Ok(format!("{answer:#}\n")),
+    }
 }
 
-/// As [`text`], on one line; of tables after the first without their header.
-pub fn line(layout: &str, value: Value, first: bool) -> Result<String> {
-    pagemill_launch::stdio::is_verbatim();
-    let answer = named(layout, value);
-    let Some(table) = CSV.get() else { return Ok(format!("{answer}\n")) };
-    csv(layout, &answer, table, first)
-}
-
-/// Prints it.
-pub fn print(layout: &str, value: Value) -> Result<()> {
-    pagemill_launch::stdio::stdout(&text(layout, value)?);
+/// Prints it, alone.
+pub fn print(layout: &str, value: impl Serialize) -> Result<()> {
+    pagemill_launch::stdio::stdout(&text(layout, value, None)?);
     Ok(())
 }
 

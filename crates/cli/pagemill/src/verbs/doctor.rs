@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         program: name.map(|name| program_row(name)),
     };
     if arguments.printed.json {
-        crate::answer::print("doctor", serde_json::to_value(&answer)?)?;
+        crate::answer::print("doctor", &answer)?;
     } else {
         print(&answer);
     }

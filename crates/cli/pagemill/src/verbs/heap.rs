@@ -101,8 +101,7 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
         fold.event(&Event::Heap(Box::new(sample.clone())));
         let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
         let text = match (arguments.printed.json, interval) {
-            (true, Some(_)) => crate::answer::line("heap", frame.json(), is_first)?,
-            (true, None) => crate::answer::text("heap", frame.json())?,
+            (true, _) => crate::answer::text("heap", frame.json(), interval.map(|_| is_first))?,
             (false, Some(_)) if stdio::terminal().is_none() => format!("{}\n", frame.text()),
             (false, _) => frame.text(),
         };

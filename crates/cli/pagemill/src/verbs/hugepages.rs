@@ -65,15 +65,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             path.display()
         );
     }
-    let text = if arguments.printed.json {
-        crate::answer::text(
-            "hugepages",
-            json!({ "process": whose, "hugepages": section::json(&view) }),
-        )?
+    if arguments.printed.json {
+        let answer = json!({ "process": whose, "hugepages": section::json(&view) });
+        crate::answer::print("hugepages", answer)?;
     } else {
-        format!("process   {whose}\n{}", section::text(&view))
-    };
-    pagemill_launch::stdio::stdout(&text);
+        print!("process   {whose}\n{}", section::text(&view));
+    }
     Ok(Exit::Ok)
 }
 

@@ -145,7 +145,7 @@ fn print(
         }
         if arguments.printed.json {
             let value = json::frame(state, feed, &around.look());
-            stdio::stdout(&crate::answer::line("live", value, frame == 0)?);
+            stdio::stdout(&crate::answer::text("live", value, Some(frame == 0))?);
         } else {
             let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
             let mut plain = view.clone();

@@ -697,7 +697,7 @@ fn ending(board: &Scoreboard) {
 
 /// Prints what a file of the results says, as an answer.
 fn answer(data: &str) -> Result<()> {
-    crate::answer::print("reproduce", serde_json::from_str(data)?)
+    crate::answer::print("reproduce", serde_json::from_str::<serde_json::Value>(data)?)
 }
 
 /// SIGINT, SIGTERM, SIGHUP.

@@ -222,7 +222,7 @@ impl Arguments {
             rows.push(self.row(policy, &load, &report));
         }
         if self.printed.json {
-            crate::answer::print("simulate", serde_json::to_value(&rows)?)?;
+            crate::answer::print("simulate", &rows)?;
         } else {
             self.print(&load, &rows);
         }

@@ -66,10 +66,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let clears = arguments.watch.is_some() && !arguments.printed.json;
     let mut is_first = true;
     loop {
-        let text = match (arguments.printed.json, arguments.watch) {
-            (true, Some(_)) => crate::answer::line("frag-show", tables::json(&look), is_first)?,
-            (true, None) => crate::answer::text("frag-show", tables::json(&look))?,
-            (false, _) => text(&look, arguments.order),
+        let several = arguments.watch.map(|_| is_first);
+        let text = match arguments.printed.json {
+            true => crate::answer::text("frag-show", tables::json(&look), several)?,
+            false => text(&look, arguments.order),
         };
         is_first = false;
         // Whoever read us has seen enough.

@@ -11,7 +11,7 @@ pub fn run(json: bool) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let known = costs::calibrate(&linux, true)?;
     if json {
-        crate::answer::print("plan-costs", serde_json::to_value(&known)?)?;
+        crate::answer::print("plan-costs", &known)?;
         return Ok(Exit::Ok);
     }
     let times = [

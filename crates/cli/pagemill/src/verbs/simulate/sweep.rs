@@ -149,7 +149,7 @@ impl Arguments {
             points,
         };
         if self.printed.json {
-            crate::answer::print("simulate-sweep", serde_json::to_value(&curve)?)?;
+            crate::answer::print("simulate-sweep", &curve)?;
         } else {
             curve.print();
         }

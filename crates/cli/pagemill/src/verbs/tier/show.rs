@@ -13,7 +13,7 @@ use pagemill_control::tier::status::Status;
 /// The page of `tier doctor`.
 pub fn doctor(answer: &Answer, as_json: bool) -> Result<()> {
     if as_json {
-        crate::answer::print("tier-doctor", serde_json::to_value(answer)?)?;
+        crate::answer::print("tier-doctor", answer)?;
         return Ok(());
     }
     let can = |can: bool| if can { "yes" } else { "no" };
@@ -145,7 +145,7 @@ fn print_daemon(daemon: &Status) {
 /// What a replay came to.
 pub fn replayed(replayed: &Replayed, as_json: bool) -> Result<()> {
     if as_json {
-        crate::answer::print("tier-replay", serde_json::to_value(replayed)?)?;
+        crate::answer::print("tier-replay", replayed)?;
         return Ok(());
     }
     println!(
