@@ -29,8 +29,9 @@
 //!
 //! *Time* is the metric where one is named; else wall time where its noise is 1 % or not above that of CPU time, else
 //! CPU time, which is also what the first round goes by. CPU time is judged in shares of itself or of a quarter of the
-//! least wall time as it is, whichever is more: of a program that sleeps, the 3 ms that it takes to load a library are
-//! half of its CPU time and nothing to anybody. So 2 % slower is never less than half a percent of one CPU.
+//! least wall time as it is, without what was waited for a CPU, whichever is more: of a program that sleeps, the 3 ms
+//! that it takes to load a library are half of its CPU time and nothing to anybody. So 2 % slower is never less than
+//! half a percent of one CPU.
 //!
 //! Where time is not CPU time, it is longer while others have the CPUs. How long the threads of a run were ready and
 //! waited is known (`/proc/PID/task/*/schedstat`); with `w` the share of that in the time that they were ready, medians
@@ -346,8 +347,9 @@ impl Runs<'_> {
     /// What is added to CPU times before they are judged, seconds: nothing, unless the command as it is sleeps most of
     /// its time.
     pub fn idle(&self) -> f64 {
-        // On a busy machine it waits for a CPU besides, which is no sleep: the least that it waited is nearest to it.
-        let wall = Quantity::Wall.all_of(self.base).into_iter().fold(f64::INFINITY, f64::min);
+        // That it waits for a CPU besides is no sleep. Of what was not seen of that, the least is nearest to none.
+        let own = |run: &Figures| Some((run.wall? - run.waited.unwrap_or(0.0)).max(0.0));
+        let wall = self.base.iter().filter_map(own).fold(f64::INFINITY, f64::min);
         let cpu = self.median(None, Quantity::Cpu);
         cpu.filter(|_| wall.is_finite()).map_or(0.0, |cpu| (wall * IDLE - cpu).max(0.0))
     }

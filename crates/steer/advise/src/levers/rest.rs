@@ -40,7 +40,8 @@ impl Lever for Rest {
 fn at_rest(seen: &Seen) -> Estimate {
     // Several threads may work at once: then a rest is missed here, which only costs a trial.
     let threads = seen.peak.threads.max(1) as f64;
-    if seen.seconds - (seen.user + seen.system) / threads < REST {
+    let waited = seen.looks.last().and_then(|look| look.waited).unwrap_or_default().as_secs_f64();
+    if seen.seconds - (seen.user + seen.system + waited) / threads < REST {
         return Estimate::nothing("it hardly rests, and is trimmed when it does");
     }
     if let Some(malloc) = seen.malloc {

@@ -219,6 +219,20 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
     };
     let judgement = judged(&starved(1.0), &[starved(0.9)], &CRITERIA);
     assert!(matches!(judgement.choice, Some((0, Aim::Time { .. }))), "{judgement:?}");
+    // Also where it has always waited, and said so: 0.20 and 0.18 s of a second were judged as 0.25 and 0.23.
+    let told = |cpu: f64| -> Vec<Figures> {
+        let run = |wall: &f64| Figures {
+            wall: Some(*wall),
+            waited: Some(wall - cpu),
+            ..figures(100.0, cpu)
+        };
+        [1.0, 1.2, 1.4, 1.1, 1.3].iter().map(run).collect()
+    };
+    let base = told(0.2);
+    let runs = Runs { base: &base, levers: &[], out: &[] };
+    assert!(runs.idle() < 1e-9, "{}", runs.idle());
+    let judgement = judged(&base, &[told(0.18)], &CRITERIA);
+    assert!(matches!(judgement.choice, Some((0, Aim::Time { .. }))), "{judgement:?}");
     // Nor is what it does not take a gain.
     let judgement = judged(&arm(100.0, 0.008), &[arm(100.0, 0.005)], &CRITERIA);
     assert_eq!(judgement.choice, None);
