@@ -306,6 +306,16 @@ fn memory_that_is_held_back_is_not_in_use() {
     }
 }
 
+/// In `h` each of them stayed three mappings with page tables of their own, which made every fork dear.
+#[test]
+fn large_objects_that_were_freed_leave_no_mappings_behind() {
+    let Some(program) = program("freed.c") else { return };
+    for configuration in CONFIGURATIONS {
+        let output = preloaded(&program, configuration).output().unwrap();
+        assert!(output.status.success(), "{configuration}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn a_setting_that_cannot_be_used_is_said_once_and_the_default_holds() {
     for (variable, bad, good) in [

@@ -356,12 +356,13 @@ impl Large {
         let this = span.get();
         let first = this.object() / cx.page * cx.page;
         let len = (this.object() + this.usable()).next_multiple_of(cx.page) - first;
-        // SAFETY: pages of a mapping whose object was freed, those between its guards, and then all of it.
+        // SAFETY: a mapping whose object was freed, all of it or else its pages between the guards.
         unsafe {
-            if len > 0 {
+            if !cx.os.guard(core::ptr::with_exposed_provenance_mut(this.start()), this.len())
+                && len > 0
+            {
                 cx.os.decommit(core::ptr::with_exposed_provenance_mut(first), len);
             }
-            cx.os.guard(core::ptr::with_exposed_provenance_mut(this.start()), this.len());
         }
         let mut inner = self.inner.lock(cx.os);
         let oldest = inner.oldest;

@@ -54,8 +54,8 @@ pub trait Os: Sync {
     /// As [`Os::unmap`], except that the range may be used again afterwards.
     unsafe fn decommit(&self, start: *mut u8, len: usize);
 
-    /// Makes whole pages inaccessible until they are unmapped; `false` if that cannot be done, which the caller
-    /// puts up with.
+    /// Makes whole pages inaccessible until they are unmapped, and gives the memory behind them back; `false` if that
+    /// cannot be done, which the caller puts up with.
     ///
     /// # Safety
     /// As [`Os::unmap`].

@@ -113,13 +113,15 @@ pub unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
     unsafe { call(linux::__NR_mremap, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
 }
 
-/// `mprotect(2)` to no access at all.
+/// Puts a mapping without access in the place of whole pages, whose memory is given back. After `mprotect(2)` they would
+/// not become one mapping with their neighbours, and a fork would copy them one by one, with their page tables.
 ///
 /// # Safety
-/// Nothing uses the range.
+/// Nothing uses the range, which is the caller's.
 pub unsafe fn forbid(start: *mut u8, len: usize) -> isize {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_mprotect, [start.addr(), len, PROT_NONE, 0, 0, 0]) }
+    unsafe { call(linux::__NR_mmap, [start.addr(), len, PROT_NONE, flags, usize::MAX, 0]) }
 }
 
 /// `mprotect(2)` to what ordinary memory has.
