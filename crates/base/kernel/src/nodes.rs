@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::present;
-use crate::{Error, Linux, Result};
+use crate::{Error, Kind, Linux, Result};
 
 const NODES: &str = "/sys/devices/system/node";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
@@ -72,7 +72,13 @@ impl Linux {
             None => ids.clone(),
         };
         let tiers = self.memory_tiers()?;
-        ids.into_iter().map(|id| self.memory_node(id, &online, &tiers)).collect()
+        // One that is taken offline meanwhile is none.
+        let offline = |error: &Error| matches!(error.kind(), Kind::NotFound | Kind::Unsupported);
+        let node = |id| match self.memory_node(id, &online, &tiers) {
+            Err(error) if offline(&error) => None,
+            found => Some(found),
+        };
+        ids.into_iter().filter_map(node).collect()
     }
 
     /// The physical addresses of a node's memory; there may be holes.
@@ -195,6 +201,21 @@ mod tests {
     fn a_machine_without_nodes_has_none() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Linux::at(root.path()).memory_nodes().unwrap(), []);
+    }
+
+    /// The list was read before, the node after: the placement daemon ended with an error.
+    #[test]
+    fn a_node_that_goes_offline_while_it_is_looked_at_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        let linux = Linux::at(root.path());
+        std::fs::create_dir_all(linux.path(format!("{NODES}/node0"))).unwrap();
+        std::fs::write(linux.path(format!("{NODES}/has_memory")), "0-1\n").unwrap();
+        let memory = "Node 0 MemTotal: 1024 kB\nNode 0 MemFree: 512 kB\n";
+        std::fs::write(linux.path(format!("{NODES}/node0/meminfo")), memory).unwrap();
+        let nodes = linux.memory_nodes().unwrap();
+        assert_eq!(nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [0]);
+        let found = linux.memory_node(1, &[], &BTreeMap::new());
+        assert_eq!(found.map_err(|error| error.kind()).unwrap_err(), Kind::NotFound);
     }
 
     #[test]

@@ -54,8 +54,10 @@ use unicode_width::UnicodeWidthStr as _;
 /// Whether something that was to be read later is lost.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// The control sequence that we send ourselves.
+/// The control sequences that we send ourselves.
 const SCREEN: &str = "\x1b[H\x1b[2J";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
 
 /// The text with what could steer a terminal spelled out, as JSON has it (`\u001b`): names of processes, files and
 /// symbols are other people's. New lines and tabs stay. Changes of direction of writing (Unicode's bidi controls) are
@@ -99,6 +101,16 @@ pub fn is_verbatim() {
 /// Writes text to standard output. On a terminal its lines are as wide as it at the most.
 pub fn stdout(text: &str) {
     note(standard_output().write_all(fitting(&printable(text)).as_bytes()));
+}
+
+/// The same, of what a reader must not pass over: red on a terminal, unless `NO_COLOR` is set (no-color.org).
+pub fn alert(text: &str) {
+    let coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if terminal().is_none() || !coloured || text.is_empty() {
+        return stdout(text);
+    }
+    let text = format!("{RED}{}{PLAIN}\n", fitting(&printable(text.trim_end())));
+    note(standard_output().write_all(text.as_bytes()));
 }
 
 fn fitting(text: &str) -> Cow<'_, str> {

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use pagemill_model::recording::{Losses, Meta, Writer};
+use pagemill_model::{FaultSetup, Nanos};
 use support::{Ran, compiled, pagemill, pagemill_with, ran, skip};
 use tempfile::TempDir;
 
@@ -529,5 +531,31 @@ fn a_recording_that_is_not_whole_is_never_taken_for_one_that_is() {
                 );
             }
         }
+    }
+}
+
+/// It stood below all else, as if it were like the rest.
+#[test]
+fn what_was_lost_stands_in_the_header_and_is_red_on_a_terminal() {
+    let room = TempDir::new().unwrap();
+    let rec = room.path().join("rec");
+    let losses = Losses { missed_samples: 7, removed_samples: 0 };
+    let faults = Some(FaultSetup { lost: 1, ..FaultSetup::default() });
+    let meta = Meta { losses, faults, ..Meta::default() };
+    Writer::create(&rec, meta, false, None).unwrap().finish(Nanos(1)).unwrap();
+    let run = ran(pagemill().arg("report").arg(&rec));
+    let header = run.out.split("\n\n").next().unwrap();
+    assert!(header.ends_with("\nlost      7 samples, 1 page fault"), "{run:?}");
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("script(1), which gives a terminal, is not installed").unwrap_or(());
+    }
+    let red = "\x1b[31mlost      7 samples, 1 page fault\x1b[0m";
+    for (no_color, coloured) in [("", true), ("1", false)] {
+        let script = format!("{} report {}", pagemill().get_program().display(), rec.display());
+        let mut command = Command::new("script");
+        command.env("NO_COLOR", no_color).args(["-qec", &script, "/dev/null"]);
+        let run = ran(&mut command);
+        assert_eq!(run.out.contains(red), coloured, "{run:?}");
+        assert!(run.out.contains("lost      7 samples"), "{run:?}");
     }
 }

@@ -86,7 +86,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         files::write(path, frame::html(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());
     } else {
-        pagemill_launch::stdio::stdout(&frame::text(&report));
+        let [header, lost, rest] = frame::text(&report);
+        pagemill_launch::stdio::stdout(&header);
+        pagemill_launch::stdio::alert(&lost);
+        pagemill_launch::stdio::stdout(&rest);
     }
     let refusals = report.sections.iter().filter_map(Section::refusal);
     let mut exit = Exit::Ok;

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::Report;
 
-/// The whole report as text.
-pub(super) fn text(report: &Report) -> String {
+/// The whole report as text: its header, what was lost, and the rest.
+pub(super) fn text(report: &Report) -> [String; 3] {
+    let line = |(label, value): (&str, String)| format!("{label:<10}{value}\n");
+    let lost = lost(report).map(|lost| line(("lost", lost))).unwrap_or_default();
+    let header = header(report).into_iter().map(line).collect();
     let mut out = String::new();
-    for (label, value) in header(report) {
-        out.push_str(&format!("{label:<10}{value}\n"));
-    }
     if report.sections.shown().next().is_some() {
         out.push_str(&findings::text(&report.conclusions));
     }
@@ -28,7 +28,7 @@ pub(super) fn text(report: &Report) -> String {
         out.push_str(&format!("\n{title}\n"));
         lines.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
     }
-    out
+    [header, lost, out]
 }
 
 /// The whole report as JSON.
@@ -53,9 +53,10 @@ pub(super) fn json(report: &Report) -> Value {
 pub(super) fn html(report: &Report) -> String {
     let meta = report.reader.meta();
     let mut page = Page::new(&format!("{} ({})", meta.comm, meta.pid));
-    let header: Vec<Vec<String>> =
-        header(report).into_iter().map(|(label, value)| vec![label.to_owned(), value]).collect();
-    page.facts(&header);
+    let facts = header(report).into_iter().chain(lost(report).map(|lost| ("lost", lost)));
+    let facts: Vec<Vec<String>> =
+        facts.map(|(label, value)| vec![label.to_owned(), value]).collect();
+    page.facts(&facts);
     if report.sections.shown().next().is_none() {
         page.paragraph(heap::NONE);
     } else {
@@ -134,6 +135,21 @@ fn name_of(signal: u64) -> String {
     ];
     let known = NAMES.iter().find(|(number, _)| *number == signal);
     known.map_or_else(String::new, |(_, name)| format!(" (SIG{name})"))
+}
+
+/// What the recorder or the kernel dropped, if anything.
+fn lost(report: &Report) -> Option<String> {
+    let meta = report.reader.meta();
+    let faults = meta.faults.as_ref().map_or((0, 0), |setup| (setup.lost, setup.lost_rows));
+    let counts = [
+        (meta.losses.missed_samples, "sample", "samples"),
+        (faults.0, "page fault", "page faults"),
+        (faults.1, "row of slow faults", "rows of slow faults"),
+        (meta.accesses.as_ref().map_or(0, |setup| setup.lost), "access", "accesses"),
+    ];
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, one, more)| counted(count, one, more)).collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 fn losses(report: &Report) -> Vec<String> {
