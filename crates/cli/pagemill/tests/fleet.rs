@@ -405,10 +405,25 @@ fn gnu_parallel_brings_results_from_other_machines_and_tries_cells_elsewhere() {
 
 /// Experiments of each kind, each so small that a run is killed in the middle: what is asked for, its cells, and
 /// whether it is root's.
-const KILLED: [(&[&str], usize, bool); 3] = [
+const KILLED: [(&[&str], usize, bool); 4] = [
     (&["pauses", "--arms", "glibc,jemalloc", "--scale", "0.02", "--reps", "3"], 6, false),
     (&["colloid", "--quick", "--programs", "setup,8b,8c"], 3, false),
     (&["fragmentation", "--quick", "--programs", "streamcluster", "--reps", "1"], 6, true),
+    (
+        &[
+            "huge-pages",
+            "--programs",
+            "mcf",
+            "--arms",
+            "linux-never,auto",
+            "--scale",
+            "0.01",
+            "--reps",
+            "2",
+        ],
+        10,
+        true,
+    ),
 ];
 
 #[test]

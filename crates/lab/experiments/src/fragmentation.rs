@@ -359,6 +359,12 @@ impl Series for Study<'_> {
         ran.metrics = metrics;
         Ok(ran)
     }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(Memory { loan, fragmenter, .. }) = self.memory.take() else { return Ok(()) };
+        drop(fragmenter);
+        Ok(loan.give_back()?)
+    }
 }
 
 /// Brings memory into a state, and says how that went; `None` if a signal came.

@@ -9,7 +9,10 @@
 //! ```
 //!
 //! Where `auto` and a static setting are among the arms, the static setting that is best so far runs once more in each
-//! repetition: what two equal arms differ by is the noise ([`best_static`]).
+//! repetition but the first: what two equal arms differ by is the noise ([`best_static`]).
+//!
+//! A cell is one run: `huge-pages/xz.fragmented/cbmm+/2`, or with its page faults recorded
+//! `huge-pages/xz.fragmented.faults/cbmm+/1`. It brings memory into its state if it is not in it.
 //!
 //! Terms. An **arm** is a policy of `pagemill run --huge`. Memory is **warm** if the host has it: right before each
 //! run as much as it takes, and some, is touched and given back, in huge pages and in base pages (fragmented: base
@@ -29,7 +32,7 @@ mod report;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -37,38 +40,55 @@ use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, median_estimate, ratio_of_medians};
 use pagemill_kernel::anonymous::{Advice, Anonymous, HUGE, PAGE};
 use pagemill_kernel::loan::{Files, Loan};
-use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, thp};
 use pagemill_model::Order;
 use pagemill_model::random::Random;
+use serde::{Deserialize, Serialize};
 
+use crate::reproduce::cell::Cell as Run;
+use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::input::Inputs;
-use crate::reproduce::target::Interrupted;
+use crate::reproduce::keep::Of;
+use crate::reproduce::outcome::Outcome as Ran;
+use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::target::Stage;
 use crate::reproduce::wiredtiger;
 use pagemill_control::fragmentation::induce::{Fragmenter, Goal};
 use pagemill_control::fragmentation::{compact, journals};
 use pagemill_record::free_memory::FreeMemory;
-use programs::{Bench, Figures};
+use programs::Bench;
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-pages";
 
-/// What it is, in a line.
-pub const TITLE: &str =
-    "fault tails, run time and huge pages used under huge page policies (CBMM, figures 2, 4, 5, 6)";
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Runs {
+    programs: Vec<String>,
+    policies: Vec<String>,
+    /// How long fragmenting may take.
+    patience_seconds: f64,
+    /// When to begin no further run.
+    budget_seconds: Option<f64>,
+}
 
-/// The policies.
-pub const ARMS: [&str; 9] = [
-    "linux-always",
-    "linux-madvise",
-    MEDIUM,
-    "linux-never",
-    "ingens",
-    "hawkeye",
-    "cbmm",
-    "cbmm+",
-    "auto",
-];
+/// Its file.
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/huge-pages.toml")));
+
+/// All programs.
+pub(crate) fn programs() -> Vec<&'static str> {
+    FILE.full.runs.programs.iter().map(String::as_str).collect()
+}
+
+/// All policies.
+pub(crate) fn policies() -> Vec<&'static str> {
+    FILE.full.runs.policies.iter().map(String::as_str).collect()
+}
+
+/// The arm of the static setting that is best so far.
+const AGAIN: &str = "best-static";
 
 /// The arm that only kernels with pages of that size have.
 const MEDIUM: &str = "linux-64k";
@@ -94,44 +114,31 @@ const ORDER: Order = Order(9);
 /// How much of it.
 #[derive(Clone, Debug)]
 pub struct Options {
+    quick: bool,
     programs: Vec<&'static str>,
     arms: Vec<&'static str>,
     repetitions: u32,
     scale: f64,
     seed: u64,
-    patience: Duration,
-    /// When to begin no further run.
-    budget: Duration,
 }
 
 impl Options {
     /// As published, or in two minutes.
     pub fn new(quick: bool, repetitions: Option<u32>, scale: f64, seed: u64) -> Self {
-        let full = Self {
-            programs: programs::NAMES.to_vec(),
-            arms: ARMS.to_vec(),
-            repetitions: repetitions.unwrap_or(5),
-            scale,
-            seed,
-            patience: Duration::from_secs(90),
-            budget: Duration::MAX,
-        };
-        if !quick {
-            return full;
-        }
+        let size = FILE.size(quick);
+        let named = |names: &'static [String]| names.iter().map(String::as_str).collect();
         Self {
-            programs: vec!["growing-server", "redis", "memcached"],
-            arms: vec!["linux-always", MEDIUM, "linux-never", "cbmm+", "auto"],
-            repetitions: repetitions.unwrap_or(3),
-            scale: scale * 0.5,
-            patience: Duration::from_secs(25),
-            budget: Duration::from_secs(130),
-            ..full
+            quick,
+            programs: named(&size.runs.programs),
+            arms: named(&size.runs.policies),
+            repetitions: repetitions.unwrap_or(size.repetitions),
+            scale: scale * size.scale,
+            seed,
         }
     }
 
     /// Some programs, some arms.
-    pub fn only(&mut self, programs: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
+    pub fn only(&mut self, names: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
         let choose = |all: &[&'static str], names: &[String]| -> Result<Vec<&'static str>> {
             let one = |name: &String| {
                 let known = all.iter().copied().find(|known| known == name);
@@ -139,15 +146,15 @@ impl Options {
             };
             names.iter().map(one).collect()
         };
-        if let Some(names) = programs {
-            self.programs = choose(&programs::NAMES, names)?;
-            if self.budget < Duration::MAX && self.programs.len() > 3 {
+        if let Some(names) = names {
+            self.programs = choose(&programs(), names)?;
+            if self.quick && self.programs.len() > 3 {
                 // Smaller instead of fewer.
                 self.scale *= 0.4;
             }
         }
         if let Some(names) = arms {
-            self.arms = choose(&ARMS, names)?;
+            self.arms = choose(&policies(), names)?;
         }
         Ok(())
     }
@@ -161,7 +168,7 @@ struct Cell {
     arm: &'static str,
     /// Which repetition; `None` for the run whose page faults were recorded.
     round: Option<u32>,
-    outcome: Result<Figures, String>,
+    outcome: Result<BTreeMap<String, f64>, String>,
 }
 
 /// Which runs belong together.
@@ -186,143 +193,256 @@ pub fn missing(linux: &Linux) -> Option<String> {
     super::fragmentation::missing(linux)
 }
 
-/// Runs it; `say` hears of each step.
-pub fn run(
-    linux: &Linux,
-    options: Options,
-    inputs: &Inputs,
-    executable: PathBuf,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
-) -> Result<Outcome> {
-    let scale = options.scale;
-    let bench = Bench { linux, executable, inputs, signals, scale, cluster: OnceCell::new() };
-    let mut outcome = Outcome {
-        cells: Vec::new(),
-        again: Vec::new(),
-        faults: BTreeMap::new(),
-        notes: Vec::new(),
-        interrupted: false,
-        options,
-    };
-    if outcome.options.programs.contains(&"wiredtiger")
-        && let Err(why) = wiredtiger::build(&mut say)
-    {
-        outcome.notes.push(format!("{why:#}"));
+/// What a cell tells beside its figures.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Told {
+    /// The unusable free space index at the order of a huge page, before it ran.
+    score: f64,
+    /// Page faults, of a run that had them recorded.
+    faults: Option<Histogram>,
+    /// The static setting that ran once more.
+    again: Option<String>,
+}
+
+/// What a cell is of: which runs, and whether page faults are recorded.
+fn place(cell: &Run) -> Option<(Key, bool)> {
+    let mut parts = cell.case.split('.');
+    let (program, state, rest) = (parts.next()?, parts.next()?, parts.next());
+    let program = programs().into_iter().find(|known| *known == program)?;
+    let state = STATES.into_iter().find(|known| *known == state)?;
+    Some(((state, program, cell.arm), rest == Some("faults")))
+}
+
+/// Memory in a state.
+struct Memory {
+    state: &'static str,
+    fragmenter: Option<Fragmenter>,
+    loan: Loan<Files>,
+}
+
+impl Memory {
+    fn new(linux: &Linux) -> Result<Self> {
+        let borrowed = [thp::ENABLED, thp::DEFRAG, thp::MEDIUM];
+        let loan = Loan::files(linux, &journals(linux), thp::LOAN, &borrowed)?;
+        Ok(Self { state: "", fragmenter: None, loan })
     }
-    outcome.options.programs.retain(|program| match programs::missing(program) {
-        Some(why) => {
-            outcome.notes.push(format!("{program} was left out: {why}"));
-            false
+
+    /// Brings it into a state, unless it is in it.
+    fn bring_about(
+        &mut self,
+        linux: &Linux,
+        state: &'static str,
+        patience: f64,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        if self.state == state {
+            return Ok(());
         }
-        None => true,
-    });
-    if linux.thp_medium().is_none() {
-        outcome.options.arms.retain(|arm| *arm != MEDIUM);
-        outcome.notes.push(format!("{MEDIUM} was left out: this kernel has no pages of 64 KiB"));
+        say(&format!("{state} memory: making it so"));
+        self.state = "";
+        self.fragmenter = None;
+        if state == FRAGMENTED {
+            let patience = Duration::from_secs_f64(patience);
+            let goal = Goal { order: ORDER, target: 1.0, pinned: false, patience };
+            self.fragmenter = Some(Fragmenter::new(linux, goal)?);
+        } else {
+            let caches = compact::Caches::Kept;
+            let goal = compact::Goal { order: ORDER, target: 0.05, sweep: true, caches };
+            compact::run(linux, goal, |_| {})?;
+        }
+        self.state = state;
+        Ok(())
     }
-    let borrowed = [thp::ENABLED, thp::DEFRAG, thp::MEDIUM];
-    let loan = Loan::files(linux, &journals(linux), thp::LOAN, &borrowed)?;
-    match outcome.all(&bench, &loan, &mut say) {
-        Err(error) if error.is::<Interrupted>() => outcome.interrupted = true,
-        done => done?,
+}
+
+/// The cells of the experiment, and the memory that they run on.
+pub struct Policies<'a> {
+    options: Options,
+    bench: Bench<'a>,
+    memory: Option<Memory>,
+    began: Option<Instant>,
+    /// What a reader should know: what was left out, and why.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Policies<'a> {
+    /// Those of some options; nothing is touched before the first cell.
+    #[must_use]
+    pub fn new(options: Options, stage: &'a Stage<'a>, inputs: &'a Inputs) -> Self {
+        let Stage { linux, executable, signals, .. } = stage;
+        let (executable, scale, cluster) = (executable.clone(), options.scale, OnceCell::new());
+        let bench = Bench { linux, executable, inputs, signals, scale, cluster };
+        Self { options, bench, memory: None, began: None, notes: Vec::new() }
     }
-    loan.give_back()?;
-    Ok(outcome)
+
+    /// What finished cells of this came to.
+    #[must_use]
+    pub fn outcome(&self, finished: &[Finished], interrupted: bool) -> Outcome {
+        Outcome::of(self.options.clone(), finished, self.notes.clone(), interrupted)
+    }
+}
+
+impl Series for Policies<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let Options { programs, arms, repetitions, seed, scale, quick } = &self.options;
+        let seconds = FILE.size(*quick).seconds * scale / FILE.size(*quick).scale;
+        let of = Of { seed: *seed, scale: *scale, window: None };
+        let mut turns = Vec::new();
+        for state in STATES {
+            let mut random = Random::new(*seed);
+            // Page faults second: where time is short the last repetition is missed least.
+            let mut rounds: Vec<Option<u32>> = (1..=*repetitions).map(Some).collect();
+            if arms.contains(&OURS) {
+                rounds.insert(1, None);
+            }
+            for round in rounds {
+                let is_again = round > Some(1) && arms.contains(&AUTO);
+                let all = arms.iter().copied().chain(is_again.then_some(AGAIN));
+                let mut runs: Vec<Run> = programs
+                    .iter()
+                    .flat_map(|program| all.clone().map(move |arm| (program, arm)))
+                    .map(|(program, arm)| Run {
+                        experiment: NAME.to_owned(),
+                        case: format!(
+                            "{program}.{state}{}",
+                            if round.is_none() { ".faults" } else { "" }
+                        ),
+                        arm,
+                        repetition: round.unwrap_or(1),
+                    })
+                    .collect();
+                random.shuffle(&mut runs);
+                turns.extend(runs.into_iter().map(|cell| Turn { cell, of, seconds }));
+            }
+        }
+        turns
+    }
+
+    fn leave_out(&mut self, say: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
+        let Self { options, notes, bench, .. } = self;
+        if options.programs.contains(&"wiredtiger")
+            && let Some(mut say) = say
+            && let Err(why) = wiredtiger::build(&mut say)
+        {
+            notes.push(format!("{why:#}"));
+        }
+        options.programs.retain(|program| match programs::missing(program) {
+            Some(why) => {
+                notes.push(format!("{program} was left out: {why}"));
+                false
+            }
+            None => true,
+        });
+        if options.arms.contains(&MEDIUM) && bench.linux.thp_medium().is_none() {
+            options.arms.retain(|arm| *arm != MEDIUM);
+            notes.push(format!("{MEDIUM} was left out: this kernel has no pages of 64 KiB"));
+        }
+        notes.clone()
+    }
+
+    /// Each state has its share of the time.
+    fn wants(&mut self, cell: &Run) -> bool {
+        let Some(((state, ..), _)) = place(cell) else { return true };
+        let Some(budget) = FILE.size(self.options.quick).runs.budget_seconds else { return true };
+        let number = if state == FRAGMENTED { 1.0 } else { 0.5 };
+        let over =
+            self.began.get_or_insert_with(Instant::now).elapsed().as_secs_f64() > budget * number;
+        let said = format!("{state}: the time was used up at ");
+        if over && !self.notes.iter().any(|note| note.starts_with(&said)) {
+            self.notes.push(format!("{said}{}; -f -o with this directory goes on", cell.words()));
+        }
+        !over
+    }
+
+    fn run(&mut self, cell: &Run, so_far: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
+        let (key, is_traced) = place(cell).context("it is no cell of this")?;
+        let (state, program, mut arm) = key;
+        let mut told = Told::default();
+        if arm == AGAIN {
+            let before = Outcome::of(self.options.clone(), so_far, Vec::new(), false);
+            let Some(best) = before.cheapest(state, program) else {
+                let note = "no static setting has run before it, so none ran once more".to_owned();
+                return Ok(Ran { notes: vec![note], ..Ran::default() });
+            };
+            (arm, told.again) = (best, Some(best.to_owned()));
+        }
+        let bench = &self.bench;
+        let memory = match &mut self.memory {
+            Some(memory) => memory,
+            None => self.memory.insert(Memory::new(bench.linux)?),
+        };
+        let patience = FILE.size(self.options.quick).runs.patience_seconds;
+        memory.bring_about(bench.linux, state, patience, say)?;
+        told.score = prepare(bench, memory.fragmenter.as_mut())?;
+        warm_up(bench, &memory.loan, (program, arm), memory.fragmenter.is_none())?;
+        let mut figures = BTreeMap::new();
+        if is_traced {
+            told.faults = Some(bench.faults(program, arm)?);
+        } else {
+            let measured = bench.measure(program, arm)?.into_iter();
+            figures.extend(measured.map(|(name, value)| (name.to_owned(), value)));
+        }
+        Ok(Ran { metrics: figures, ..Ran::of(&told)? })
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(Memory { loan, fragmenter, .. }) = self.memory.take() else { return Ok(()) };
+        drop(fragmenter);
+        Ok(loan.give_back()?)
+    }
 }
 
 impl Outcome {
-    fn all(
-        &mut self,
-        bench: &Bench<'_>,
-        loan: &Loan<Files>,
-        say: &mut impl FnMut(&str),
-    ) -> Result<()> {
-        let began = Instant::now();
-        for (number, state) in (1..).zip(STATES) {
-            // Each state has its share of the time.
-            let until = began.checked_add(self.options.budget / STATES.len() as u32 * number);
-            say(&format!("{state} memory: making it so"));
-            let mut fragmenter = None;
-            if state == FRAGMENTED {
-                let (order, patience) = (ORDER, self.options.patience);
-                let goal = Goal { order, target: 1.0, pinned: false, patience };
-                fragmenter = Some(Fragmenter::new(bench.linux, goal)?);
-            } else {
-                let goal = compact::Goal {
-                    order: ORDER,
-                    target: 0.05,
-                    sweep: true,
-                    caches: compact::Caches::Kept,
-                };
-                compact::run(bench.linux, goal, |_| {})?;
+    /// What finished cells came to.
+    #[must_use]
+    pub fn of(
+        options: Options,
+        finished: &[Finished],
+        notes: Vec<String>,
+        interrupted: bool,
+    ) -> Self {
+        let (cells, again, faults) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut outcome = Self { options, cells, again, faults, notes, interrupted };
+        let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
+        for (cell, ran) in finished {
+            let Some(((state, program, mut arm), is_traced)) = place(cell) else { continue };
+            let told: Option<Told> = ran.as_ref().ok().and_then(Ran::read);
+            if let Some(Told { score, faults, again }) = told {
+                scores.entry(state).or_insert(score);
+                if let Some(known) =
+                    again.and_then(|again| policies().into_iter().find(|arm| *arm == again))
+                {
+                    arm = known;
+                }
+                outcome.faults.extend(faults.map(|times| ((state, program, arm), times)));
+            } else if ran.is_ok() {
+                // Nothing ran.
+                continue;
             }
-            self.state(bench, loan, state, fragmenter, until, say)?;
+            let round = (!is_traced).then_some(cell.repetition);
+            let figures = ran.as_ref().map(|ran| ran.metrics.clone()).map_err(Clone::clone);
+            let cells = if cell.arm == AGAIN { &mut outcome.again } else { &mut outcome.cells };
+            cells.push(Cell { state, program, arm, round, outcome: figures });
         }
-        Ok(())
+        for (state, score) in STATES.iter().filter_map(|state| scores.get_key_value(state)) {
+            let note = format!("{state}: unusable free space index at order {ORDER}: {score:.3}");
+            outcome.notes.push(note);
+        }
+        outcome
     }
 
-    /// All runs on memory in one state.
-    fn state(
-        &mut self,
-        bench: &Bench<'_>,
-        loan: &Loan<Files>,
-        state: &'static str,
-        mut fragmenter: Option<Fragmenter>,
-        until: Option<Instant>,
-        say: &mut impl FnMut(&str),
-    ) -> Result<()> {
-        let score = prepare(bench, fragmenter.as_mut())?;
-        let note = format!("{state}: unusable free space index at order {ORDER}: {score:.3}");
-        self.notes.push(note);
-        let mut random = Random::new(self.options.seed);
-        let mut order: Vec<(&str, &str)> = Vec::new();
-        for program in &self.options.programs {
-            order.extend(self.options.arms.iter().map(|arm| (*program, *arm)));
-        }
-        // Page faults second: where time is short the last repetition is missed least.
-        let measured = (1..=self.options.repetitions).map(Some);
-        let mut rounds: Vec<Option<u32>> = measured.collect();
-        if self.options.arms.contains(&OURS) {
-            rounds.insert(1, None);
-        }
-        for round in rounds {
-            let named = round.map_or("page faults".into(), |round| format!("repetition {round}"));
-            let mut runs: Vec<_> =
-                order.iter().map(|&(program, arm)| (program, arm, false)).collect();
-            let best =
-                |program: &&'static str| Some((*program, self.cheapest(state, program)?, true));
-            if round.is_some() && self.options.arms.contains(&AUTO) {
-                runs.extend(self.options.programs.iter().filter_map(best));
-            }
-            random.shuffle(&mut runs);
-            for (program, arm, again) in runs {
-                let this = format!("{state}, {named}: {program} under {arm}");
-                if until.is_some_and(|until| Instant::now() > until) {
-                    self.notes.push(format!("{this} and what follows: the time was used up"));
-                    return Ok(());
-                }
-                say(&this);
-                if fragmenter.is_some() {
-                    prepare(bench, fragmenter.as_mut())?;
-                }
-                warm_up(bench, loan, (program, arm), fragmenter.is_none())?;
-                let outcome = match round {
-                    Some(_) => bench.measure(program, arm),
-                    None => bench.faults(program, arm).map(|times| {
-                        self.faults.insert((state, program, arm), times);
-                        Figures::new()
-                    }),
-                };
-                let outcome = match outcome {
-                    Err(error) if error.is::<Interrupted>() => return Err(error),
-                    outcome => outcome.map_err(|error| format!("{error:#}")),
-                };
-                let cells = if again { &mut self.again } else { &mut self.cells };
-                cells.push(Cell { state, program, arm, round, outcome });
-            }
-        }
-        Ok(())
+    /// What cells that were run anywhere came to.
+    #[must_use]
+    pub fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Self {
+        let ran = |name: &str, which: fn(Key) -> &'static str| {
+            finished.iter().filter_map(|(cell, _)| place(cell)).any(|(key, _)| which(key) == name)
+        };
+        let repetitions = finished.iter().map(|(cell, _)| cell.repetition).max();
+        let mut options =
+            Options { scale: of.scale, ..Options::new(false, repetitions, 1.0, of.seed) };
+        options.programs.retain(|name| ran(name, |key| key.1));
+        options.arms.retain(|name| ran(name, |key| key.2));
+        Self::of(options, finished, Vec::new(), interrupted)
     }
 
     /// The values of a figure in all repetitions.
@@ -387,4 +507,78 @@ fn warm(bytes: f64, huge: bool) -> Result<()> {
         (0..len).step_by(step).for_each(|at| area.touch(at));
     }
     Ok(())
+}
+
+#[cfg(test)]
+fn figures<const N: usize>(pairs: [(&str, f64); N]) -> BTreeMap<String, f64> {
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_kernel::signal::Signals;
+
+    fn turns(options: Options) -> Vec<Run> {
+        let inputs = Inputs::new("pagemill".into(), 1).unwrap();
+        let signals = Signals::block(&[]).unwrap();
+        let (linux, executable, every) = (Linux::live(), "pagemill".into(), Duration::ZERO);
+        let stage = Stage { linux, executable, signals: &signals, every };
+        Policies::new(options, &stage, &inputs).turns().into_iter().map(|turn| turn.cell).collect()
+    }
+
+    #[test]
+    fn each_repetition_runs_each_program_under_each_policy_and_page_faults_come_second() {
+        let mut options = Options::new(true, Some(2), 1.0, 7);
+        options
+            .only(Some(&["xz".into(), "gcc".into()]), Some(&["cbmm+".into(), "auto".into()]))
+            .unwrap();
+        let cells = turns(options.clone());
+        assert_eq!(cells, turns(options.clone()), "the order follows the seed");
+        let names: Vec<String> = cells.iter().map(Run::name).collect();
+        // Two repetitions and the page faults of two policies, and the best static setting once more in the second.
+        assert_eq!(names.len(), STATES.len() * 2 * (3 * 2 + 1));
+        assert!(names[4..8].iter().all(|name| name.contains(".unfragmented.faults/")), "{names:?}");
+        assert!(names.contains(&"huge-pages/xz.fragmented/best-static/2".to_owned()), "{names:?}");
+        assert!(cells.iter().all(|cell| place(cell).is_some()));
+        assert_ne!(cells, turns(Options { seed: 8, ..options }));
+    }
+
+    #[test]
+    fn what_cells_told_comes_together_by_state_program_and_policy() {
+        let cell = |case: &str, arm: &'static str, repetition| Run {
+            experiment: NAME.into(),
+            case: case.into(),
+            arm,
+            repetition,
+        };
+        let ran = |told: &Told| Ran { metrics: figures([("time", 2.0)]), ..Ran::of(told).unwrap() };
+        let mut times = Histogram::default();
+        times.add(10, 5);
+        let finished = [
+            (
+                cell("xz.fragmented", "linux-never", 1),
+                Ok(ran(&Told { score: 0.9, ..Told::default() })),
+            ),
+            (
+                cell("xz.fragmented.faults", "cbmm+", 1),
+                Ok(ran(&Told { faults: Some(times.clone()), ..Told::default() })),
+            ),
+            (
+                cell("xz.fragmented", AGAIN, 2),
+                Ok(ran(&Told { again: Some("linux-never".into()), ..Told::default() })),
+            ),
+            (cell("xz.fragmented", AGAIN, 3), Ok(Ran::default())),
+            (cell("gcc.fragmented", "auto", 1), Err("it died".to_owned())),
+        ];
+        let of = Of { seed: 1, scale: 0.2, window: None };
+        let outcome = Outcome::collected(&finished, of, false);
+        assert_eq!(outcome.options.programs, ["xz", "gcc"]);
+        assert_eq!(outcome.options.arms, ["linux-never", "cbmm+", "auto"]);
+        assert_eq!(outcome.faults[&(FRAGMENTED, "xz", "cbmm+")], times);
+        assert_eq!((outcome.cells.len(), outcome.again.len()), (3, 1));
+        assert_eq!(outcome.again[0].arm, "linux-never");
+        assert!(outcome.has_failures());
+        assert_eq!(outcome.notes, ["fragmented: unusable free space index at order 9: 0.900"]);
+    }
 }

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use pagemill_model::{Nanos, latency};
 
 use pagemill_model::sums::add;
+use serde::{Deserialize, Serialize};
 
 /// Shares at which latencies are reported.
 pub const SHARES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];
 
 /// Counts by bucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     buckets: BTreeMap<u32, u64>,
     total: u64,

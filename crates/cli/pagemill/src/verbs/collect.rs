@@ -12,7 +12,7 @@ use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
-use pagemill_experiments::{colloid, fragmentation};
+use pagemill_experiments::{colloid, fragmentation, huge_pages};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,8 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
     let simulated = collected.simulated()?;
-    let studied = collected.studied();
-    let outcomes = Outcomes { studied: studied.as_ref(), ..Outcomes::default() };
+    let (studied, huge) = (collected.studied(), collected.huge_pages());
+    let outcomes =
+        Outcomes { studied: studied.as_ref(), huge: huge.as_ref(), ..Outcomes::default() };
     let simulated = simulated.as_ref();
     let first = arguments.sources.first().filter(|path| path.is_dir());
     let mut written = Vec::new();
@@ -92,12 +93,18 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         if let Some(report) = simulated {
             answer[colloid::NAME] = report.json()?;
         }
+        if let Some(outcome) = &huge {
+            answer[huge_pages::NAME] = outcome.json();
+        }
         if let Some(outcome) = &studied {
             answer[fragmentation::NAME] = outcome.json();
         }
         crate::answer::print("collect", answer)?;
     } else {
         let mut text = terminal::render(&summary);
+        if let Some(outcome) = &huge {
+            text.push_str(&outcome.text());
+        }
         if let Some(outcome) = &studied {
             text.push_str(&outcome.text());
         }

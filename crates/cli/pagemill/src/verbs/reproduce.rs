@@ -293,10 +293,13 @@ impl Arguments {
         &'a self,
         name: &str,
         stage: &'a Stage<'a>,
-        _inputs: &'a Inputs,
+        inputs: &'a Inputs,
     ) -> Result<Option<Box<dyn Series + 'a>>> {
         Ok(match name {
             colloid::NAME => Some(Box::new(colloid::Modelled::new(self.simulated()?)?)),
+            huge_pages::NAME => {
+                Some(Box::new(huge_pages::Policies::new(self.policies()?, stage, inputs)))
+            }
             fragmentation::NAME => {
                 Some(Box::new(fragmentation::Study::new(self.studied()?, stage)))
             }
@@ -320,7 +323,7 @@ impl Arguments {
         }
         // Last, for they break up the memory that the programs ran on.
         if asked.huge_pages && !apart.interrupted {
-            apart.huge = self.huge_pages(stage, inputs, store)?;
+            apart.huge = self.huge_pages(stage, inputs, (store, keep))?;
             apart.took_in(|apart| apart.huge.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         if asked.free_memory && !apart.interrupted {
@@ -527,31 +530,41 @@ impl Arguments {
         &self,
         stage: &Stage<'_>,
         inputs: &Inputs,
-        store: &Store,
+        kept: (&Store, &Keep),
     ) -> Result<Option<huge_pages::Outcome>> {
+        let name = huge_pages::NAME;
         if let Some(reason) = huge_pages::missing(&stage.linux) {
-            eprintln!("pagemill: skipped {}: {reason}", huge_pages::NAME);
+            eprintln!("pagemill: skipped {name}: {reason}");
             return Ok(None);
         }
-        let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
-        // With other experiments the arms are theirs.
-        let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
-        options.only(self.programs.as_deref(), arms)?;
-        let executable = stage.executable.clone();
-        let outcome = with_steps(huge_pages::NAME, |say| {
-            huge_pages::run(&stage.linux, options, inputs, executable, stage.signals, say)
+        let mut policies = huge_pages::Policies::new(self.policies()?, stage, inputs);
+        with_steps(name, |mut say| {
+            policies.leave_out(Some(&mut say));
+            Ok(())
         })?;
+        let (finished, interrupted) = self.cells(name, &mut policies, stage, kept)?;
+        let outcome = policies.outcome(&finished, interrupted);
         let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         let mut page = Page::new("pagemill reproduce huge-pages");
         outcome.page(&mut page);
+        let store = kept.0;
         store.write("huge-pages.json", &data)?;
         store.write("huge-pages.csv", outcome.csv())?;
         store.write("huge-pages.txt", outcome.text())?;
         store.write("huge-pages.html", page.finish())?;
-        if self.json && self.experiments == [huge_pages::NAME] {
+        if self.json && self.experiments == [name] {
             answer(&data)?;
         }
         Ok(Some(outcome))
+    }
+
+    /// Which programs run under which policies.
+    fn policies(&self) -> Result<huge_pages::Options> {
+        let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
+        // With other experiments the arms are theirs.
+        let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
+        options.only(self.programs.as_deref(), arms)?;
+        Ok(options)
     }
 
     fn directory(&self) -> PathBuf {

@@ -20,7 +20,7 @@ use crate::reproduce::keep::{self, Kept, Of};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
-use crate::{colloid, fragmentation};
+use crate::{colloid, fragmentation, huge_pages};
 
 /// The rows that are no figures.
 const FAILED: &str = "failed";
@@ -212,6 +212,12 @@ impl Collected {
     pub fn simulated(&self) -> Result<Option<colloid::Report>> {
         let made = self.of(colloid::NAME);
         made.map(|(cells, of)| colloid::Report::of(&cells, of)).transpose()
+    }
+
+    /// What the cells of programs under huge page policies came to, if there are any.
+    pub fn huge_pages(&self) -> Option<huge_pages::Outcome> {
+        let (cells, of) = self.of(huge_pages::NAME)?;
+        Some(huge_pages::Outcome::collected(&cells, of, !self.missing.is_empty()))
     }
 
     /// What the cells of the study of free memory came to, if there are any.

@@ -4,10 +4,12 @@
 //! The best is the setting with the least median of the same runs, chosen after the fact: a user would have to try all
 //! four to know it. What it differs by from itself, run once more in each repetition, is the noise.
 
+use std::collections::BTreeMap;
+
 use pagemill_analysis::statistics::{geomean, median, quantile};
 use pagemill_report::draw::chart::number;
 
-use super::programs::{Figures, OWN, STATIC};
+use super::programs::{OWN, STATIC};
 use super::{AUTO, Cell, Key, Outcome, STATES};
 use crate::{Table, dash};
 
@@ -40,7 +42,7 @@ impl std::fmt::Display for Ratio {
 /// looked at there is no memory to compare.
 fn ratios<'a>(
     cells: impl Iterator<Item = &'a Cell>,
-    below: impl Fn(Option<u32>) -> Option<&'a Figures>,
+    below: impl Fn(Option<u32>) -> Option<&'a BTreeMap<String, f64>>,
     figure: &str,
 ) -> Vec<f64> {
     let ratio = |cell: &Cell| {
@@ -133,7 +135,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::huge_pages::Options;
+    use crate::huge_pages::{Options, figures};
 
     #[test]
     fn auto_is_compared_in_each_repetition_with_the_cheapest_static_setting() {
@@ -142,7 +144,7 @@ mod tests {
             program: "xz",
             arm,
             round: Some(round),
-            outcome: Ok(Figures::from([(OWN, cpu), ("helper", 0.01), ("resident", 1e6)])),
+            outcome: Ok(figures([(OWN, cpu), ("helper", 0.01), ("resident", 1e6)])),
         };
         let cells = (1..=3).flat_map(|round| {
             let hour = f64::from(round);
@@ -156,7 +158,7 @@ mod tests {
             options: Options::new(true, None, 1.0, 1),
             cells: cells.collect(),
             again: vec![cell("linux-64k", 2, 2.2)],
-            faults: std::collections::BTreeMap::new(),
+            faults: BTreeMap::new(),
             notes: vec![],
             interrupted: false,
         };
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(table.rows[0][5], "1.010 [1.010, 1.010]");
         assert_eq!(table.rows[0][9], "met");
         for cell in &mut outcome.cells {
-            cell.outcome.as_mut().unwrap().insert("resident", 0.0);
+            cell.outcome.as_mut().unwrap().insert("resident".into(), 0.0);
         }
         assert_eq!(outcome.beside_best().unwrap().1.rows[0][8], "-");
         let text = outcome.text();

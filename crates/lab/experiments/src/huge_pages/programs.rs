@@ -48,28 +48,6 @@ use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
 use crate::reproduce::target::Interrupted;
 use crate::reproduce::wiredtiger;
 
-/// All of them.
-pub const NAMES: [&str; 18] = [
-    "growing-server",
-    "thp-ubmk",
-    "redis",
-    "memcached",
-    "wiredtiger",
-    "xz",
-    "canneal",
-    "mcf",
-    "mix",
-    "sqlite",
-    "python",
-    "gcc",
-    "pass",
-    "zstd",
-    "node",
-    "java",
-    "postgres",
-    "duckdb",
-];
-
 /// The policies that need nothing of ours.
 pub const STATIC: [&str; 4] = ["linux-always", "linux-madvise", "linux-64k", "linux-never"];
 
@@ -645,7 +623,7 @@ mod tests {
             scale: 0.001,
             cluster: OnceCell::new(),
         };
-        for program in NAMES {
+        for program in super::super::programs() {
             let command = bench.command(program);
             assert!(command.is_ok() || missing(program).is_some(), "{program}: {command:?}");
         }

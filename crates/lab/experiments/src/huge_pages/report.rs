@@ -8,7 +8,7 @@ use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
 use super::programs::STATIC;
-use super::{AUTO, BASELINE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, TITLE};
+use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES};
 use crate::{Table, dash};
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::html::Page;
@@ -486,7 +486,7 @@ impl Outcome {
 
     /// The tables as text.
     pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {TITLE}\n\n");
+        let mut out = format!("{NAME}: {}\n\n", FILE.title);
         if let Some((conclusion, _)) = self.beside_best() {
             let _ = writeln!(out, "{conclusion}\n");
         }
@@ -502,7 +502,7 @@ impl Outcome {
 
     /// Tables and charts for the page of the whole run.
     pub fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {TITLE}"));
+        page.heading(&format!("{NAME}: {}", FILE.title));
         if let Some((conclusion, _)) = self.beside_best() {
             page.paragraph(&conclusion);
         }
@@ -616,7 +616,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::huge_pages::{Cell, Options, programs::Figures};
+    use crate::huge_pages::{Cell, Options, figures};
 
     fn outcome(time: f64) -> Outcome {
         let cell = |state, arm, repetition, time: f64| Cell {
@@ -624,7 +624,7 @@ mod tests {
             program: "memcached",
             arm,
             round: Some(repetition),
-            outcome: Ok(Figures::from([("time", time), ("resident", 1e9), ("share", 0.5)])),
+            outcome: Ok(figures([("time", time), ("resident", 1e9), ("share", 0.5)])),
         };
         let cells = STATES.into_iter().flat_map(|state| {
             (1..=3).flat_map(move |n| {
@@ -662,11 +662,11 @@ mod tests {
     fn every_published_figure_is_of_a_program_that_runs_or_named_as_not_run() {
         crate::coverage::tests::is_complete(crate::coverage::CBMM, || {
             for experiment in ["run time", "huge share", "longest fault", "page fault rate"] {
-                for program in super::super::programs::NAMES {
-                    for (state, arm) in
-                        STATES.iter().flat_map(|state| super::super::ARMS.map(|arm| (*state, arm)))
-                    {
-                        published(experiment, (state, program, arm));
+                for program in super::super::programs() {
+                    for state in STATES {
+                        super::super::policies().into_iter().for_each(|arm| {
+                            published(experiment, (state, program, arm));
+                        });
                     }
                 }
             }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// The files of experiments with tables of their own.
-const FILES: [&str; 2] = [
+const FILES: [&str; 3] = [
+    include_str!("../../../../../experiments/huge-pages.toml"),
     include_str!("../../../../../experiments/fragmentation.toml"),
     include_str!("../../../../../experiments/colloid.toml"),
 ];

@@ -41,6 +41,19 @@ pub trait Series {
     /// All of them, in the order in which they run.
     fn turns(&self) -> Vec<Turn>;
 
+    /// Leaves out what cannot run here, with the reasons; what can be built first is, if `say` is there to hear of it.
+    fn leave_out(&mut self, _say: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Gives back what it has on loan, when no further cell is to run.
+    ///
+    /// # Errors
+    /// Where that fails; the next start then does it.
+    fn close(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether one that is not finished is to run now; else it is left for another time.
     fn wants(&mut self, _cell: &Cell) -> bool {
         true
@@ -88,6 +101,17 @@ impl Step<'_> {
 /// # Errors
 /// Where a cell cannot be kept; from `report`.
 pub fn all(
+    series: &mut dyn Series,
+    stage: &Stage<'_>,
+    kept: (Option<&Store>, &Keep),
+    report: &mut dyn FnMut(&Step<'_>) -> Result<()>,
+) -> Result<(Vec<Finished>, bool)> {
+    let run = each(series, stage, kept, report);
+    let closed = series.close();
+    run.and_then(|run| closed.map(|()| run))
+}
+
+fn each(
     series: &mut dyn Series,
     stage: &Stage<'_>,
     (store, keep): (Option<&Store>, &Keep),
@@ -147,8 +171,10 @@ pub fn one(
     let Some(turn) = series.turns().into_iter().find(|turn| turn.cell == *cell) else {
         return Ok(None);
     };
-    let run = || series.run(cell, so_far, &mut |_| {});
-    Ok(Some(keep.once(cell, turn.of, stage, run)?.0))
+    let run = keep.once(cell, turn.of, stage, || series.run(cell, so_far, &mut |_| {}));
+    let closed = series.close();
+    let (outcome, _) = run?;
+    closed.map(|()| Some(outcome))
 }
 
 /// How long cells have taken so far.

@@ -20,7 +20,7 @@ use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::{self, Keep};
 use pagemill_experiments::reproduce::outcome::Outcome;
-use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
 use pagemill_experiments::reproduce::series;
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
 
@@ -114,7 +114,7 @@ impl Arguments {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
         let plan = Plan::new(experiments, &options, &mut Machine::detect(&executable), &inputs)?;
-        let (mut cells, mut seconds) = (Vec::new(), Vec::new());
+        let (mut cells, mut seconds, mut skipped) = (Vec::new(), Vec::new(), plan.skipped);
         for scheduled in &plan.scheduled {
             for cell in scheduled.cells() {
                 cells.push(cell.name());
@@ -124,11 +124,16 @@ impl Arguments {
         let signals = signal::Signals::block(&[])?;
         let stage = stage(&signals, executable);
         for name in of.apart() {
-            let Some(series) = self.series(name, &stage, &inputs)? else {
+            let Some(mut series) = self.series(name, &stage, &inputs)? else {
                 cells.push(name.to_owned());
                 seconds.push(None);
                 continue;
             };
+            skipped.extend(series.leave_out(None).into_iter().map(|reason| Skipped {
+                experiment: name.to_owned(),
+                arm: None,
+                reason,
+            }));
             for turn in series.turns() {
                 cells.push(turn.cell.name());
                 seconds.push(Some(turn.seconds));
@@ -144,7 +149,7 @@ impl Arguments {
             programs: self.programs.clone(),
             options,
             cells,
-            skipped: plan.skipped,
+            skipped,
             machine: super::machine_facts(),
             seconds,
         })

@@ -14,7 +14,7 @@ use pagemill_experiments::reproduce::arm;
 use pagemill_experiments::reproduce::experiment::Experiment;
 use pagemill_experiments::reproduce::input::{self, Inputs};
 use pagemill_experiments::reproduce::{definition, keep, plan, series};
-use pagemill_experiments::{huge_pages, moca, overhead};
+use pagemill_experiments::{moca, overhead};
 
 use super::fleet::stage;
 use super::{Arguments, Asked};
@@ -28,12 +28,6 @@ fn apart_listed() -> Vec<[String; 4]> {
         [name, title, needs, takes].map(str::to_owned)
     };
     vec![
-        row(
-            huge_pages::NAME,
-            huge_pages::TITLE,
-            "root; programs that are not here are left out",
-            "quick 2 min 10 s at most",
-        ),
         row(moca::NAME, moca::TITLE, "nothing; for every access qemu-user", MOCA_TAKES),
         row(overhead::NAME, &format!("{}; by name only", overhead::TITLE), "nothing", ""),
         #[cfg(target_arch = "x86_64")]
@@ -104,11 +98,7 @@ impl Arguments {
             if !self.experiments.is_empty() && !self.experiments.contains(&name) {
                 continue;
             }
-            let mut lines = Vec::new();
-            if name == huge_pages::NAME {
-                lines.push(format!("arms: {}", huge_pages::ARMS.join(" ")));
-            }
-            lines.push(format!("needs: {needs}"));
+            let mut lines = vec![format!("needs: {needs}")];
             lines.extend((!takes.is_empty()).then(|| format!("takes: {takes}")));
             if name == moca::NAME {
                 let machine = Kept::built_in()?.machine.join("; ");
