@@ -405,10 +405,21 @@ fn gnu_parallel_brings_results_from_other_machines_and_tries_cells_elsewhere() {
 
 /// Experiments of each kind, each so small that a run is killed in the middle: what is asked for, its cells, and
 /// whether it is root's.
-const KILLED: [(&[&str], usize, bool); 4] = [
+const KILLED: [(&[&str], usize, bool); 5] = [
     (&["pauses", "--arms", "glibc,jemalloc", "--scale", "0.02", "--reps", "3"], 6, false),
     (&["colloid", "--quick", "--programs", "setup,8b,8c"], 3, false),
-    (&["fragmentation", "--quick", "--programs", "streamcluster", "--reps", "1"], 6, true),
+    (
+        &[
+            "fragmentation",
+            "--quick",
+            "--programs",
+            "streamcluster",
+            "--arms",
+            "thp-off.compacted,thp-on.fragmented",
+        ],
+        4,
+        true,
+    ),
     (
         &[
             "huge-pages",
@@ -424,6 +435,7 @@ const KILLED: [(&[&str], usize, bool); 4] = [
         10,
         true,
     ),
+    (&["moca", "--quick", "--programs", "is"], 8, false),
 ];
 
 #[test]

@@ -90,26 +90,32 @@ pub struct Options {
     /// Runs of each program in each state.
     pub repetitions: u32,
     programs: Vec<&'static str>,
+    arms: Vec<&'static str>,
 }
 
 impl Options {
     /// As published, or in a minute.
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
         let repetitions = repetitions.unwrap_or(FILE.size(quick).repetitions);
-        Self { quick, repetitions, programs: PROGRAMS.to_vec() }
+        let arms = FILE.arms.iter().map(String::as_str).collect();
+        Self { quick, repetitions, programs: PROGRAMS.to_vec(), arms }
     }
 
-    /// Some programs only.
+    /// Some programs and some arms only.
     ///
     /// # Errors
     /// For what is none, with the one that may have been meant.
-    pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
-        let Some(names) = names else { return Ok(()) };
-        if let Some(odd) = names.iter().find(|name| !PROGRAMS.contains(&name.as_str())) {
-            let meant = meant(odd, PROGRAMS.into_iter());
-            bail!("there is no program {odd:?}{meant}; valid: {}", PROGRAMS.join(", "));
+    pub fn only(&mut self, programs: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
+        for (what, all, names) in
+            [("program", &mut self.programs, programs), ("arm", &mut self.arms, arms)]
+        {
+            let Some(names) = names else { continue };
+            if let Some(odd) = names.iter().find(|name| !all.contains(&name.as_str())) {
+                let meant = meant(odd, all.iter().copied());
+                bail!("there is no {what} {odd:?}{meant}; valid: {}", all.join(", "));
+            }
+            all.retain(|one| names.iter().any(|name| name == one));
         }
-        self.programs.retain(|program| names.iter().any(|name| name == program));
         Ok(())
     }
 
@@ -326,11 +332,11 @@ impl Memory {
 
 impl Series for Study<'_> {
     fn turns(&self) -> Vec<Turn> {
-        let Options { repetitions, programs, .. } = &self.options;
+        let Options { repetitions, programs, arms, .. } = &self.options;
         let Size { seconds, scale, .. } = *self.options.size();
         let of = Of { seed: 1, scale, window: None };
         let mut turns = Vec::new();
-        for arm in &FILE.arms {
+        for arm in arms {
             // In turn, so that each has some if it ends early.
             for repetition in 1..=*repetitions {
                 turns.extend(programs.iter().map(|program| {
@@ -476,7 +482,7 @@ mod tests {
         );
         assert_eq!(names.len(), MODES.len() * STATES.len() * PROGRAMS.len() * 2);
         let error =
-            Options::new(true, None).only(Some(&["canneel".into()])).unwrap_err().to_string();
+            Options::new(true, None).only(Some(&["canneel".into()]), None).unwrap_err().to_string();
         assert!(error.contains("did you mean \"canneal\""), "{error}");
     }
 

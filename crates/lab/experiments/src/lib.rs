@@ -3,7 +3,6 @@
 //! page policies; what measuring and tracing cost, and what huge pages are worth where.
 #![forbid(unsafe_code)]
 
-mod checkpoints;
 pub mod colloid;
 mod coverage;
 pub mod fleet;

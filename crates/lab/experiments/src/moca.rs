@@ -19,62 +19,90 @@
 //! What runs in the emulator, and beside it, has one thread; all else runs with each number of threads in turn, and the
 //! claims are judged by the first of them.
 //!
-//! Each kernel's runs are kept in the results directory when they end: a run of all that was ended goes on with what is
-//! left. With some kernels only it is a part, which a run of all takes from the same directory.
+//! A cell is one run: `moca/bt.A.2/faults/1` is BT of class A with two threads under `faults`, which is held against
+//! `moca/bt.A.2/untraced/1`; `moca/bt.W.1/validated/1` has its pages held against the emulator's; `moca/sweep.20.500/…`
+//! is IS by one pair of intervals. A run of some kernels is a part that a run of all takes from the same directory.
 //!
 //! The sweep runs IS with the two intervals of the original: *monitor wake-up*, after which page table entries are
 //! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many
 //! wake-ups as the published run had, which took eight times as long for the same work.
 
 pub mod kept;
-mod parts;
 mod report;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use pagemill_analysis::statistics::median;
-use pagemill_kernel::signal::Signals;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::checkpoints::Checkpoints;
 use super::coverage;
+use crate::reproduce::cell::Cell;
+use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::meant;
+use crate::reproduce::keep::Of;
+use crate::reproduce::outcome::Outcome as Ran;
+use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::target::{Interrupted, Stage};
 use pagemill_record::summary;
-use parts::Part;
 
 /// Its name on the command line.
 pub const NAME: &str = "moca";
 
-/// What it is, in a line.
-pub const TITLE: &str =
-    "cost and completeness of access traces on NAS kernels (Moca, TABARNAC, Mitos, MemProf)";
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Runs {
+    /// Kernels, in the order of the published figures.
+    kernels: Vec<String>,
+    class: String,
+    /// The class of what runs in the emulator, and beside it.
+    smaller_class: String,
+    /// Numbers of threads that the kernels run with.
+    threads: Vec<usize>,
+    /// Monitor wake-ups of the sweep.
+    monitor_ms: Vec<u64>,
+    /// Log wake-ups of it.
+    log_ms: Vec<u64>,
+}
+
+/// Its file.
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/moca.toml")));
+
+/// All kernels.
+fn kernels() -> Vec<&'static str> {
+    FILE.full.runs.kernels.iter().map(String::as_str).collect()
+}
+
+/// Classes that a run may be of.
+const CLASSES: [&str; 4] = ["S", "W", "A", "B"];
+
+/// All back ends.
+const BACK_ENDS: [&str; 4] = [FAULTS, NAMES, EXACT, SAMPLE];
 
 const PUBLISHED: &str = include_str!("../../../../experiments/published/moca.csv");
-
-/// All kernels, in the order of the published figures.
-const KERNELS: [&str; 10] = ["bt", "cg", "dc", "ep", "ft", "is", "lu", "mg", "sp", "ua"];
-
-/// Those of a quick run: of each kind of use of memory one.
-const QUICK: [&str; 5] = ["cg", "ep", "ft", "is", "mg"];
 
 /// Tools whose slowdown was published.
 const TOOLS: [&str; 5] = ["Moca", "MocaPin", "TABARNAC", "Mitos", "MemProf"];
 
-/// Numbers of threads that the kernels run with.
-const THREADS: [usize; 2] = [1, 2];
-
-/// The name of the part that is IS by the two intervals.
+/// What the names of the cells of IS by the two intervals begin with.
 const SWEEP: &str = "sweep";
 
-/// Monitor wake-ups of the published sweep, ms.
-const MONITOR: [u64; 3] = [20, 50, 100];
+/// Its class.
+const SWEEP_CLASS: &str = "A";
 
-/// Log wake-ups of it: its ends and middle, ms.
-const LOG: [u64; 3] = [100, 500, 900];
+/// The step of it that is woken up as often as the published run was.
+const AS_PUBLISHED: &str = "sweep.published";
+
+/// A kernel as it is.
+const UNTRACED: &str = "untraced";
+
+/// A kernel whose pages are held against the emulator's.
+const VALIDATED: &str = "validated";
 
 /// The intervals of the published defaults, ms.
 const DEFAULT: (u64, u64) = (50, 500);
@@ -96,6 +124,7 @@ const ARMS: [(&str, &[&str], bool); 5] = [
 /// How much of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
+    quick: bool,
     kernels: Vec<&'static str>,
     repetitions: u32,
     class: &'static str,
@@ -111,12 +140,18 @@ impl Options {
     /// All kernels, class A, 1 and 2 threads; or some, class W, 1 thread, to be quick.
     #[must_use]
     pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
-        let (class, smaller) = if quick { ("W", "S") } else { ("A", "W") };
-        let repetitions = repetitions.unwrap_or(if quick { 1 } else { 3 });
-        let log = if quick { LOG[1..2].to_vec() } else { LOG.to_vec() };
-        let kernels = if quick { QUICK.to_vec() } else { KERNELS.to_vec() };
-        let threads = if quick { vec![1] } else { THREADS.to_vec() };
-        Self { kernels, repetitions, class, smaller, threads, log, sweep: true }
+        let size = FILE.size(quick);
+        let Runs { kernels, class, smaller_class, threads, log_ms, .. } = &size.runs;
+        Self {
+            quick,
+            kernels: kernels.iter().map(String::as_str).collect(),
+            repetitions: repetitions.unwrap_or(size.repetitions),
+            class,
+            smaller: smaller_class,
+            threads: threads.clone(),
+            log: log_ms.clone(),
+            sweep: true,
+        }
     }
 
     /// Some kernels only, `sweep` (IS by the two intervals) among them.
@@ -125,32 +160,17 @@ impl Options {
     /// For what is no kernel, with the one that may have been meant.
     pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
         let Some(names) = names else { return Ok(()) };
-        let known = || KERNELS.into_iter().chain([SWEEP]);
+        let all = kernels();
+        let known = || all.iter().copied().chain([SWEEP]);
         for name in names {
             if !known().any(|one| one == name) {
                 let meant = meant(name, known());
-                bail!("there is no kernel {name:?}{meant}; valid: {}, {SWEEP}", KERNELS.join(", "));
+                bail!("there is no kernel {name:?}{meant}; valid: {}, {SWEEP}", all.join(", "));
             }
         }
-        self.kernels = KERNELS.into_iter().filter(|one| names.iter().any(|it| it == one)).collect();
+        self.kernels = all.into_iter().filter(|one| names.iter().any(|it| it == one)).collect();
         self.sweep = names.iter().any(|name| name == SWEEP);
         Ok(())
-    }
-
-    /// What it can be done in parts of: the kernels, and the sweep.
-    #[must_use]
-    pub fn parts(&self) -> Vec<&'static str> {
-        self.kernels.iter().copied().chain(self.sweep.then_some(SWEEP)).collect()
-    }
-
-    /// What is kept of a run in a results directory.
-    ///
-    /// # Errors
-    /// As [`Checkpoints::new`].
-    pub fn checkpoints(&self, results: &Path) -> Result<Checkpoints> {
-        let Self { class, smaller, repetitions, .. } = self;
-        let of = format!("class {class}, smaller {smaller}, {repetitions} runs");
-        Checkpoints::new(results.join(NAME), &of)
     }
 }
 
@@ -164,19 +184,13 @@ struct Traced {
     lost: u64,
 }
 
-/// One of the names that there are.
-type Name = &'static str;
-
 /// A kernel under one back end, and untraced.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 struct Row {
-    #[serde(deserialize_with = "parts::kernel")]
-    kernel: Name,
-    #[serde(deserialize_with = "parts::class")]
-    class: Name,
+    kernel: &'static str,
+    class: &'static str,
     threads: usize,
-    #[serde(deserialize_with = "parts::back_end")]
-    back_end: Name,
+    back_end: &'static str,
     native: Vec<f64>,
     traced: Vec<Traced>,
     /// Why it did not run.
@@ -185,10 +199,9 @@ struct Row {
 
 /// What `validate` found of a kernel: pages that the emulator saw, of them told by the tracer, and told ones that were
 /// not touched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Checked {
-    #[serde(deserialize_with = "parts::kernel")]
-    kernel: Name,
+    kernel: &'static str,
     touched: Found,
     written: Found,
     touched_in_intervals: Found,
@@ -305,13 +318,37 @@ fn cpu(output: &[u8]) -> Result<f64> {
     line["cpu_seconds"].as_f64().context("the kernel did not tell its CPU time")
 }
 
-struct Stage<'a> {
-    executable: &'a Path,
-    signals: &'a Signals,
-    room: tempfile::TempDir,
+/// What a cell tells beside its figures.
+#[derive(Debug, Deserialize, Serialize)]
+enum Told {
+    /// Where a back end had its events from.
+    By(String),
+    /// Why it does not run here.
+    Missing(String),
+    /// Pages touched and written, by interval after that.
+    Checked([Found; 4]),
+    /// IS by one pair of intervals.
+    Step(Step),
 }
 
-impl Stage<'_> {
+/// The cells of the experiment.
+pub struct Traces<'a> {
+    options: Options,
+    stage: &'a Stage<'a>,
+    room: tempfile::TempDir,
+    /// Whether accesses cannot be traced here at all, and whether pages cannot be held against the emulator's.
+    hopeless: [bool; 2],
+}
+
+impl<'a> Traces<'a> {
+    /// Those of some options.
+    ///
+    /// # Errors
+    /// Where there is no room for recordings.
+    pub fn new(options: Options, stage: &'a Stage<'a>) -> Result<Self> {
+        Ok(Self { options, stage, room: tempfile::tempdir()?, hopeless: [false; 2] })
+    }
+
     fn workload(kernel: &str, class: &str, threads: usize) -> Vec<String> {
         let words = [
             "workload",
@@ -325,12 +362,12 @@ impl Stage<'_> {
     }
 
     fn output(&self, command: &mut Command) -> Result<std::process::Output> {
-        self.signals.restore_in(command);
+        self.stage.signals.restore_in(command);
         Ok(command.stdin(Stdio::null()).output()?)
     }
 
     fn native(&self, workload: &[String]) -> Result<f64> {
-        let output = self.output(Command::new(self.executable).args(workload))?;
+        let output = self.output(Command::new(&self.stage.executable).args(workload))?;
         ensure!(output.status.success(), "{} ended with {}", workload.join(" "), output.status);
         cpu(&output.stdout)
     }
@@ -344,10 +381,11 @@ impl Stage<'_> {
     ) -> Result<Result<(Traced, String), String>> {
         let recording = self.room.path().join("recording");
         let (monitor, log) = (format!("{:.0}us", monitor * 1e3), format!("{log}ms"));
-        let mut command = Command::new(self.executable);
+        let executable = &self.stage.executable;
+        let mut command = Command::new(executable);
         command.args(["record", "--with", "accesses", "--access-interval", &monitor]);
         command.args(["--flush", &log, "-f", "-o"]).arg(&recording).args(back_end);
-        command.arg("--").arg(self.executable).args(workload);
+        command.arg("--").arg(executable).args(workload);
         let output = self.output(&mut command)?;
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if matches!(output.status.code(), Some(3 | 4 | 125)) {
@@ -373,31 +411,86 @@ impl Stage<'_> {
     }
 
     /// The pages of one run, by the tracer and by the emulator that the program ran in.
-    fn checked(&self, kernel: &'static str, class: &str) -> Result<Result<Checked, String>> {
+    fn checked(&self, kernel: &str, class: &str) -> Result<Result<[Found; 4], String>> {
         let both = self.room.path().join(format!("both-{kernel}"));
-        let mut command = Command::new(self.executable);
-        command.args(["validate", "-o"]).arg(&both).arg("--").arg(self.executable);
+        let executable = &self.stage.executable;
+        let mut command = Command::new(executable);
+        command.args(["validate", "-o"]).arg(&both).arg("--").arg(executable);
         let output = self.output(command.args(Self::workload(kernel, class, 1)))?;
         if !both.join("exact").is_dir() || !matches!(output.status.code(), Some(0 | 1)) {
             return Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
         let output =
-            self.output(Command::new(self.executable).args(["validate", "--json"]).arg(&both))?;
+            self.output(Command::new(executable).args(["validate", "--json"]).arg(&both))?;
         let view: Value = serde_json::from_slice(&output.stdout).context("what validate says")?;
         std::fs::remove_dir_all(&both)?;
         let found = |name: &str| Found::of(&view[name]);
-        Ok(Ok(Checked {
-            kernel,
-            touched: found("touched"),
-            written: found("written"),
-            touched_in_intervals: found("touched_in_intervals"),
-            written_in_intervals: found("written_in_intervals"),
-        }))
+        Ok(Ok(["touched", "written", "touched_in_intervals", "written_in_intervals"].map(found)))
     }
 
-    fn ended(&self) -> Result<bool> {
-        Ok(self.signals.wait(Duration::ZERO)?.is_some())
+    /// A run under a back end; `arm` is its place in [`ARMS`].
+    fn arm(&self, arm: usize, workload: &[String]) -> Result<Ran> {
+        let traced = self.traced(ARMS[arm].1, (DEFAULT.0 as f64, DEFAULT.1), workload);
+        // A signal from a terminal ends the program, too.
+        self.stage.wait(Duration::ZERO)?;
+        let (traced, by) = match traced? {
+            Ok(traced) => traced,
+            Err(why) if ARMS[arm].0 == FAULTS => {
+                bail!("accesses cannot be traced: {}", last_line(&why))
+            }
+            Err(why) => return Ran::of(&Told::Missing(last_line(&why))),
+        };
+        let count = |count: u64| count as f64;
+        let Traced { cpu, events, pages, intervals, lost } = traced;
+        let figures = [count(events), count(pages), count(intervals), count(lost)];
+        let names = FIGURES.map(str::to_owned).into_iter();
+        let metrics = names.zip([cpu].into_iter().chain(figures)).collect();
+        Ok(Ran { metrics, ..Ran::of(&Told::By(by))? })
     }
+
+    /// IS by one pair of intervals.
+    fn step(&self, case: &str) -> Result<Ran> {
+        let workload = Self::workload("is", SWEEP_CLASS, 1);
+        let native = self.native(&workload)?;
+        let (monitor, log) = match numbers(case) {
+            Some((monitor, log)) => (monitor as f64, log),
+            None => {
+                let seconds = published("sweep", "50 ms", "time").context("no published sweep")?;
+                let wake_ups = seconds * 1e3 / DEFAULT.0 as f64;
+                ((native * 1e3 / wake_ups).max(1.0), DEFAULT.1)
+            }
+        };
+        let traced = self.traced(ARMS[0].1, (monitor, log), &workload);
+        self.stage.wait(Duration::ZERO)?;
+        match traced? {
+            Ok((traced, _)) => Ran::of(&Told::Step(Step { monitor, log, native, traced })),
+            Err(why) => bail!("accesses cannot be traced: {}", last_line(&why)),
+        }
+    }
+}
+
+/// The figures of a run under a back end.
+const FIGURES: [&str; 5] = ["cpu", "events", "pages", "intervals", "lost"];
+
+/// The intervals that a step of the sweep is named by.
+fn numbers(case: &str) -> Option<(u64, u64)> {
+    let (monitor, log) = case.strip_prefix(SWEEP)?.strip_prefix('.')?.split_once('.')?;
+    Some((monitor.parse().ok()?, log.parse().ok()?))
+}
+
+/// Kernel, class and threads of a case.
+fn place(case: &str) -> Option<(&'static str, &'static str, usize)> {
+    let mut parts = case.split('.');
+    let (kernel, class) = (parts.next()?, parts.next()?);
+    let threads = parts.next()?.parse().ok()?;
+    let known = |names: &[&'static str], name| names.iter().copied().find(|known| *known == name);
+    Some((known(&kernels(), kernel)?, known(&CLASSES, class)?, threads))
+}
+
+/// The arm of a back end, as it is named in a cell.
+fn arm(back_end: &str) -> &'static str {
+    let name = back_end.replace(", ", "-");
+    FILE.arms.iter().find(|arm| **arm == name).map_or("", String::as_str)
 }
 
 /// What a back end said when it did not run, in a line.
@@ -405,196 +498,282 @@ fn last_line(said: &str) -> String {
     said.lines().last().unwrap_or("it failed").trim_start_matches("pagemill: ").to_owned()
 }
 
-/// Runs what an ended run has not left in the directory `results`; `say` hears of each step. The inner error: accesses
-/// cannot be traced here, and why.
-///
-/// # Errors
-/// Where a kernel fails, or its recording cannot be read.
-pub fn run(
-    executable: &Path,
-    options: Options,
-    results: &Path,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
-) -> Result<Result<Outcome, String>> {
-    let stage = Stage { executable, signals, room: tempfile::tempdir()? };
-    let checkpoints = options.checkpoints(results)?;
-    let mut outcome = Outcome::new(options.clone());
-    for (at, &threads) in options.threads.iter().enumerate() {
-        for &kernel in &options.kernels {
-            let run = Runs { kernel, threads, smaller: at == 0 };
-            let name = format!("{kernel}-{threads}");
-            let part = match checkpoints.read::<Part>(&name) {
-                Some(part) => part,
-                None => match stage.arms(&run, &options, &mut say)? {
-                    Ok(Some(part)) => {
-                        checkpoints.write(&name, &part)?;
-                        part
+impl Series for Traces<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let Options { quick, kernels, repetitions, class, smaller, threads, log, sweep } =
+            &self.options;
+        let size = FILE.size(*quick);
+        let of = Of { seed: 1, scale: size.scale, window: None };
+        let mut turns = Vec::new();
+        let mut add = |case: String, arm, repetition| {
+            let cell = Cell { experiment: NAME.to_owned(), case, arm, repetition };
+            turns.push(Turn { cell, of, seconds: size.seconds });
+        };
+        for (at, threads) in threads.iter().enumerate() {
+            for kernel in kernels {
+                for repetition in 1..=*repetitions {
+                    // The emulator's factor is large and varies little.
+                    let classes = [(*class, false), (*smaller, true)];
+                    let with = if at == 0 && repetition == 1 { 2 } else { 1 };
+                    for (class, is_smaller) in &classes[..with] {
+                        let case = || format!("{kernel}.{class}.{threads}");
+                        add(case(), arm(UNTRACED), repetition);
+                        for (back_end, ..) in ARMS.iter().filter(|(.., of)| of == is_smaller) {
+                            add(case(), arm(back_end), repetition);
+                        }
                     }
-                    Ok(None) => return Ok(Ok(outcome.ended())),
-                    Err(why) => return Ok(Err(why)),
-                },
-            };
-            outcome.add(part);
-        }
-        // What is held against the emulator, and the sweep, come before further numbers of threads.
-        let whole = at > 0
-            || stage.all_checked(&mut outcome, &checkpoints, &mut say)?
-                && stage.sweep(&mut outcome, &checkpoints, &mut say)?;
-        if !whole {
-            return Ok(Ok(outcome.ended()));
-        }
-    }
-    for row in &outcome.rows {
-        let skipped = row.missing.as_ref().map(|why| format!("{}: {why}", row.back_end));
-        outcome.skipped.extend(skipped.filter(|line| !outcome.skipped.contains(line)));
-    }
-    Ok(Ok(outcome))
-}
-
-/// The runs of a kernel.
-struct Runs {
-    kernel: &'static str,
-    threads: usize,
-    /// Whether those on the smaller class are among them.
-    smaller: bool,
-}
-
-impl Stage<'_> {
-    /// All runs of a kernel, a row for each arm; `None` if a signal came. The inner error: accesses cannot be traced.
-    fn arms(
-        &self,
-        &Runs { kernel, threads, smaller: with_smaller }: &Runs,
-        options: &Options,
-        say: &mut impl FnMut(&str),
-    ) -> Result<Result<Option<Part>, String>> {
-        let default = (DEFAULT.0 as f64, DEFAULT.1);
-        let mut part = Part::default();
-        let arms = || ARMS.into_iter().filter(|(_, _, smaller)| with_smaller || !smaller);
-        part.rows.extend(arms().map(|(back_end, _, smaller)| Row {
-            kernel,
-            class: if smaller { options.smaller } else { options.class },
-            threads,
-            back_end,
-            native: Vec::new(),
-            traced: Vec::new(),
-            missing: None,
-        }));
-        for repetition in 0..options.repetitions {
-            let mut native: Option<(&str, f64)> = None;
-            for (row, (back_end, arguments, smaller)) in part.rows.iter_mut().zip(arms()) {
-                // The emulator's factor is large and varies little.
-                if row.missing.is_some() || smaller && repetition > 0 {
-                    continue;
-                }
-                if self.ended()? {
-                    return Ok(Ok(None));
-                }
-                let class = row.class;
-                say(&format!(
-                    "{kernel}, class {class}, {threads} threads, run {}, {back_end}",
-                    repetition + 1
-                ));
-                let workload = Self::workload(kernel, class, threads);
-                let alone = match native {
-                    Some((of, seconds)) if of == class => seconds,
-                    _ => self.native(&workload)?,
-                };
-                native = Some((class, alone));
-                row.native.push(alone);
-                let traced = match self.traced(arguments, default, &workload) {
-                    // A signal from a terminal ends the program, too.
-                    Err(_) if self.ended()? => return Ok(Ok(None)),
-                    traced => traced?,
-                };
-                match traced {
-                    Ok((traced, by)) => {
-                        row.traced.push(traced);
-                        part.events_by.push((back_end.to_owned(), by));
-                    }
-                    Err(why) if back_end == FAULTS => return Ok(Err(last_line(&why))),
-                    Err(why) => row.missing = Some(last_line(&why)),
                 }
             }
-        }
-        Ok(Ok(Some(part)))
-    }
-
-    /// The pages of each kernel held against the emulator's; whether no signal came.
-    fn all_checked(
-        &self,
-        outcome: &mut Outcome,
-        checkpoints: &Checkpoints,
-        say: &mut impl FnMut(&str),
-    ) -> Result<bool> {
-        for kernel in outcome.options.kernels.clone() {
-            let (name, smaller) = (format!("{kernel}-checked"), outcome.options.smaller);
-            if let Some(part) = checkpoints.read::<Part>(&name) {
-                outcome.add(part);
+            // What is held against the emulator, and the sweep, come before further numbers of threads.
+            if at > 0 {
                 continue;
             }
-            if self.ended()? {
-                return Ok(false);
+            for kernel in kernels {
+                add(format!("{kernel}.{smaller}.1"), arm(VALIDATED), 1);
             }
-            say(&format!("{kernel}, class {smaller}, pages held against the emulator's"));
-            match self.checked(kernel, smaller)? {
-                Ok(checked) => {
-                    let part = Part { checked: vec![checked], ..Part::default() };
-                    checkpoints.write(&name, &part)?;
-                    outcome.add(part);
-                }
-                // A signal ends the emulator, too.
-                Err(_) if self.ended()? => return Ok(false),
-                Err(why) => {
-                    let why = last_line(&why);
-                    outcome.skipped.push(format!("pages held against the emulator's: {why}"));
-                    break;
-                }
+            if *sweep {
+                let pairs =
+                    log.iter().flat_map(|log| size.runs.monitor_ms.iter().map(move |at| (at, log)));
+                pairs.for_each(|(monitor, log)| {
+                    add(format!("{SWEEP}.{monitor}.{log}"), arm(FAULTS), 1)
+                });
+                add(AS_PUBLISHED.to_owned(), arm(FAULTS), 1);
             }
         }
-        Ok(true)
+        turns
     }
 
-    /// IS by the two intervals; whether no signal came.
-    fn sweep(
-        &self,
-        outcome: &mut Outcome,
-        checkpoints: &Checkpoints,
-        say: &mut impl FnMut(&str),
-    ) -> Result<bool> {
-        if !outcome.options.sweep {
-            return Ok(true);
+    fn wants(&mut self, cell: &Cell) -> bool {
+        let [traces, checks] = self.hopeless;
+        !(traces || checks && cell.arm == VALIDATED)
+    }
+
+    fn run(&mut self, cell: &Cell, _: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
+        self.stage.wait(Duration::ZERO)?;
+        if cell.case.starts_with(SWEEP) {
+            return self.step(&cell.case);
         }
-        if let Some(part) = checkpoints.read::<Part>(SWEEP) {
-            outcome.add(part);
-            return Ok(true);
+        let (kernel, class, threads) = place(&cell.case).context("it is no cell of this")?;
+        let workload = Self::workload(kernel, class, threads);
+        if cell.arm == UNTRACED {
+            let native = self.native(&workload);
+            self.stage.wait(Duration::ZERO)?;
+            return Ok(Ran {
+                metrics: [(FIGURES[0].to_owned(), native?)].into(),
+                ..Ran::default()
+            });
         }
-        let workload = Self::workload("is", "A", 1);
-        let mut steps: Vec<(f64, u64)> = Vec::new();
-        for &log in &outcome.options.log {
-            steps.extend(MONITOR.map(|monitor| (monitor as f64, log)));
+        if cell.arm == VALIDATED {
+            say("pages held against the emulator's");
+            let checked = self.checked(kernel, class);
+            // A signal ends the emulator, too.
+            self.stage.wait(Duration::ZERO)?;
+            return Ran::of(&match checked? {
+                Ok(found) => Told::Checked(found),
+                Err(why) => {
+                    self.hopeless[1] = true;
+                    Told::Missing(last_line(&why))
+                }
+            });
         }
-        // As often as the published run was woken up.
-        let native = self.native(&workload)?;
-        if let Some(seconds) = published("sweep", "50 ms", "time") {
-            let wake_ups = seconds * 1e3 / DEFAULT.0 as f64;
-            steps.push(((native * 1e3 / wake_ups).max(1.0), DEFAULT.1));
-        }
-        let mut part = Part::default();
-        for step in steps {
-            if self.ended()? {
-                outcome.add(part);
-                return Ok(false);
+        let at = ARMS.iter().position(|(back_end, ..)| arm(back_end) == cell.arm);
+        let ran = self.arm(at.context("it is no back end of this")?, &workload);
+        self.hopeless[0] |=
+            cell.arm == FAULTS && ran.as_ref().is_err_and(|why| !why.is::<Interrupted>());
+        ran
+    }
+}
+
+impl Outcome {
+    /// What finished cells came to. The inner error: accesses cannot be traced, and why.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn of(options: Options, finished: &[Finished], interrupted: bool) -> Result<Self, String> {
+        let mut outcome = Self { interrupted, ..Self::new(options.clone()) };
+        for (cell, ran) in finished {
+            match ran {
+                Ok(ran) => outcome.take(cell, ran, finished),
+                Err(why) => outcome.skip(format!("{} failed: {why}", cell.words())),
             }
-            let (monitor, log) = step;
-            say(&format!("is, class A, wake-ups of {monitor:.1} and {log} ms"));
-            let native = self.native(&workload)?;
-            if let Ok((traced, _)) = self.traced(ARMS[0].1, step, &workload)? {
-                part.sweep.push(Step { monitor, log, native, traced });
+        }
+        let is_traced = outcome.rows.iter().any(|row| !row.traced.is_empty());
+        let failed = finished.iter().find(|(cell, ran)| cell.arm == FAULTS && ran.is_err());
+        if let Some((_, Err(why))) = failed.filter(|_| !is_traced) {
+            return Err(why.clone());
+        }
+        for row in outcome.rows.clone() {
+            if let Some(why) = row.missing {
+                outcome.skip(format!("{}: {why}", row.back_end));
             }
         }
-        checkpoints.write(SWEEP, &part)?;
-        outcome.add(part);
-        Ok(true)
+        Ok(outcome)
+    }
+
+    /// What cells that were run anywhere came to.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Result<Self, String> {
+        let repetitions = finished.iter().map(|(cell, _)| cell.repetition).max();
+        let mut options = Options::new(of.scale < 1.0, repetitions);
+        let places: Vec<_> = finished.iter().filter_map(|(cell, _)| place(&cell.case)).collect();
+        options.kernels.retain(|kernel| places.iter().any(|place| place.0 == *kernel));
+        options.threads.retain(|threads| places.iter().any(|place| place.2 == *threads));
+        Self::of(options, finished, interrupted)
+    }
+
+    fn skip(&mut self, line: String) {
+        if !self.skipped.contains(&line) {
+            self.skipped.push(line);
+        }
+    }
+
+    /// Takes what a cell came to.
+    fn take(&mut self, cell: &Cell, ran: &Ran, finished: &[Finished]) {
+        let told: Option<Told> = ran.read();
+        let of = place(&cell.case);
+        let (by, missing) = match (told, of) {
+            (Some(Told::Step(step)), _) => return self.sweep.push(step),
+            (Some(Told::Checked(found)), Some((kernel, ..))) => {
+                let [touched, written, touched_in_intervals, written_in_intervals] = found;
+                let pages = Checked {
+                    kernel,
+                    touched,
+                    written,
+                    touched_in_intervals,
+                    written_in_intervals,
+                };
+                return self.checked.push(pages);
+            }
+            (Some(Told::Missing(why)), _) if cell.arm == VALIDATED => {
+                return self.skip(format!("pages held against the emulator's: {why}"));
+            }
+            (Some(Told::Missing(why)), _) => (None, Some(why)),
+            (Some(Told::By(by)), _) => (Some(by), None),
+            _ => return,
+        };
+        let back_end = BACK_ENDS.into_iter().find(|back_end| arm(back_end) == cell.arm);
+        let (Some(back_end), Some((kernel, class, threads))) = (back_end, of) else { return };
+        let known = self.events_by.iter().any(|(known, _)| *known == back_end);
+        self.events_by.extend(by.filter(|_| !known).map(|by| (back_end, by)));
+        let untraced = finished.iter().find_map(|(other, ran)| {
+            let same = (&other.case, other.repetition) == (&cell.case, cell.repetition);
+            (same && other.arm == UNTRACED)
+                .then(|| ran.as_ref().ok()?.metrics.get(FIGURES[0]).copied())?
+        });
+        let key = (kernel, class, threads, back_end);
+        let same = |row: &Row| (row.kernel, row.class, row.threads, row.back_end) == key;
+        let at = self.rows.iter().position(same).unwrap_or(self.rows.len());
+        if at == self.rows.len() {
+            let (native, traced) = (Vec::new(), Vec::new());
+            self.rows.push(Row { kernel, class, threads, back_end, native, traced, missing: None });
+        }
+        let row = &mut self.rows[at];
+        row.missing = row.missing.take().or(missing);
+        let number = |name: &str| ran.metrics.get(name).copied();
+        let [cpu, events, pages, intervals, lost] = FIGURES.map(number);
+        let count = |value: Option<f64>| value.map_or(0, |value| value as u64);
+        if let (Some(cpu), Some(untraced)) = (cpu, untraced) {
+            row.native.push(untraced);
+            let (events, pages) = (count(events), count(pages));
+            let (intervals, lost) = (count(intervals), count(lost));
+            row.traced.push(Traced { cpu, events, pages, intervals, lost });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemill_kernel::Linux;
+    use pagemill_kernel::signal::Signals;
+
+    fn names(options: Options) -> Vec<String> {
+        let signals = Signals::block(&[]).unwrap();
+        let (linux, executable, every) = (Linux::live(), "pagemill".into(), Duration::ZERO);
+        let stage = Stage { linux, executable, signals: &signals, every };
+        let turns = Traces::new(options, &stage).unwrap().turns();
+        turns.iter().map(|turn| turn.cell.name()).collect()
+    }
+
+    #[test]
+    fn each_kernel_runs_as_it_is_and_under_each_back_end_and_the_emulator_s_class_once() {
+        let mut options = Options::new(false, Some(2));
+        options.only(Some(&["bt".into()])).unwrap();
+        let names = names(options);
+        let of = |case: &str, arms: &[&str]| {
+            let names = arms.iter().map(|arm| format!("moca/{case}/{arm}"));
+            names.collect::<Vec<_>>()
+        };
+        let wanted = [
+            of("bt.A.1", &["untraced/1", "faults/1", "faults-names/1", "sample/1"]),
+            of("bt.W.1", &["untraced/1", "exact/1", "sample/1"]),
+            of("bt.A.1", &["untraced/2", "faults/2", "faults-names/2", "sample/2"]),
+            of("bt.W.1", &["validated/1"]),
+            of("bt.A.2", &["untraced/1", "faults/1", "faults-names/1", "sample/1"]),
+            of("bt.A.2", &["untraced/2", "faults/2", "faults-names/2", "sample/2"]),
+        ];
+        assert_eq!(names, wanted.concat());
+        assert!(ARMS.iter().all(|(back_end, ..)| !arm(back_end).is_empty()));
+    }
+
+    #[test]
+    fn kernels_are_chosen_by_name_and_the_nearest_is_suggested() {
+        let mut options = Options::new(false, None);
+        assert_eq!((options.kernels.len(), options.sweep), (10, true));
+        options.only(Some(&["sp".to_owned(), "bt".to_owned()])).unwrap();
+        assert_eq!((&options.kernels[..], options.sweep), (&["bt", "sp"][..], false));
+        let mut options = Options::new(false, None);
+        options.only(Some(&["sweep".to_owned()])).unwrap();
+        let names = names(options.clone());
+        assert_eq!(names.len(), 10, "{names:?}");
+        assert!(
+            names[0] == "moca/sweep.20.100/faults/1" && names[9].contains(AS_PUBLISHED),
+            "{names:?}"
+        );
+        let error = options.only(Some(&["btt".to_owned()])).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"bt\""), "{error}");
+    }
+
+    #[test]
+    fn runs_are_held_against_the_untraced_one_of_their_repetition_and_a_back_end_is_named_once() {
+        let cell = |case: &str, arm: &'static str, repetition| Cell {
+            experiment: NAME.into(),
+            case: case.into(),
+            arm,
+            repetition,
+        };
+        let ran = |cpu: f64, told: Option<Told>| {
+            let metrics = [(FIGURES[0].to_owned(), cpu), (FIGURES[1].to_owned(), 7.0)].into();
+            Ran { metrics, ..told.map_or_else(Ran::default, |told| Ran::of(&told).unwrap()) }
+        };
+        let by = || Some(Told::By("bpf".into()));
+        let step = Step { monitor: 20.0, log: 500, native: 1.0, traced: Traced::default() };
+        let found = Found { exact: 9, missing: 1, extra: 2 };
+        let missing = Told::Missing("no emulator".into());
+        let finished = [
+            (cell("bt.A.1", UNTRACED, 1), Ok(ran(1.0, None))),
+            (cell("bt.A.1", UNTRACED, 2), Ok(ran(2.0, None))),
+            (cell("bt.A.1", FAULTS, 1), Ok(ran(3.0, by()))),
+            (cell("bt.A.1", FAULTS, 2), Ok(ran(8.0, by()))),
+            (cell("bt.W.1", EXACT, 1), Ok(Ran::of(&missing).unwrap())),
+            (cell("bt.W.1", VALIDATED, 1), Ok(Ran::of(&Told::Checked([found; 4])).unwrap())),
+            (cell("sweep.20.500", FAULTS, 1), Ok(Ran::of(&Told::Step(step.clone())).unwrap())),
+            (cell("bt.A.2", arm(NAMES), 1), Err("it died".to_owned())),
+        ];
+        let of = Of { seed: 1, scale: 1.0, window: None };
+        let outcome = Outcome::collected(&finished, of, false).unwrap();
+        assert_eq!((outcome.rows[0].native.clone(), outcome.rows.len()), (vec![1.0, 2.0], 2));
+        assert_eq!(outcome.rows[0].traced.iter().map(|run| run.cpu).sum::<f64>(), 11.0);
+        assert_eq!(outcome.rows[0].traced[0].events, 7);
+        assert_eq!(outcome.events_by, [(FAULTS, "bpf".to_owned())]);
+        assert_eq!((outcome.checked[0].written, &outcome.sweep[..]), (found, &[step][..]));
+        assert_eq!(
+            outcome.skipped,
+            ["moca bt.A.2 faults-names #1 failed: it died", "exact: no emulator"]
+        );
+        let refused = [(cell("bt.A.1", FAULTS, 1), Err("no rights".to_owned()))];
+        assert_eq!(Outcome::collected(&refused, of, false).unwrap_err(), "no rights");
     }
 }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use pagemill_launch::exit::Exit;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use pagemill_experiments::fleet::collect::Collected;
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
-use pagemill_experiments::{colloid, fragmentation, huge_pages};
+use pagemill_experiments::{colloid, fragmentation, huge_pages, moca};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,10 +52,20 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
     let simulated = collected.simulated()?;
-    let (studied, huge) = (collected.studied(), collected.huge_pages());
+    let (traced, huge) = (collected.traced(), collected.huge_pages());
+    let studied = collected.studied();
     let outcomes =
-        Outcomes { studied: studied.as_ref(), huge: huge.as_ref(), ..Outcomes::default() };
+        Outcomes { traced: traced.as_ref(), studied: studied.as_ref(), huge: huge.as_ref() };
     let simulated = simulated.as_ref();
+    // Of each experiment with tables of its own: its name, and these as text and as JSON.
+    let mut apart: Vec<(&str, String, Value)> = Vec::new();
+    apart.extend(traced.iter().map(|it| (moca::NAME, it.text(), it.json())));
+    apart.extend(huge.iter().map(|it| (huge_pages::NAME, it.text(), it.json())));
+    apart.extend(studied.iter().map(|it| (fragmentation::NAME, it.text(), it.json())));
+    if let Some(report) = simulated {
+        let text = format!("\n{}: {}", colloid::NAME, report.text());
+        apart.push((colloid::NAME, text, report.json()?));
+    }
     let first = arguments.sources.first().filter(|path| path.is_dir());
     let mut written = Vec::new();
     // In its own directory what was collected before is what is collected again.
@@ -90,27 +100,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "written": written,
             "summary": summary,
         });
-        if let Some(report) = simulated {
-            answer[colloid::NAME] = report.json()?;
-        }
-        if let Some(outcome) = &huge {
-            answer[huge_pages::NAME] = outcome.json();
-        }
-        if let Some(outcome) = &studied {
-            answer[fragmentation::NAME] = outcome.json();
+        for (name, _, tables) in apart {
+            answer[name] = tables;
         }
         crate::answer::print("collect", answer)?;
     } else {
         let mut text = terminal::render(&summary);
-        if let Some(outcome) = &huge {
-            text.push_str(&outcome.text());
-        }
-        if let Some(outcome) = &studied {
-            text.push_str(&outcome.text());
-        }
-        if let Some(report) = simulated {
-            text.push_str(&format!("\n{}: {}", colloid::NAME, report.text()));
-        }
+        apart.iter().for_each(|(_, tables, _)| text.push_str(tables));
         text.push_str(&Scoreboard::of(Some(&summary), simulated, outcomes).text());
         pagemill_launch::stdio::stdout(&text);
     }

@@ -11,7 +11,7 @@ use clap::Args;
 use pagemill_kernel::{Linux, signal};
 use pagemill_launch::progress::{Progress, minutes};
 use pagemill_model::whole;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[cfg(target_arch = "x86_64")]
 use pagemill_experiments::huge_slices;
@@ -297,6 +297,7 @@ impl Arguments {
     ) -> Result<Option<Box<dyn Series + 'a>>> {
         Ok(match name {
             colloid::NAME => Some(Box::new(colloid::Modelled::new(self.simulated()?)?)),
+            moca::NAME => Some(Box::new(moca::Traces::new(self.traced()?, stage)?)),
             huge_pages::NAME => {
                 Some(Box::new(huge_pages::Policies::new(self.policies()?, stage, inputs)))
             }
@@ -318,7 +319,7 @@ impl Arguments {
     ) -> Result<Apart> {
         let mut apart = Apart { interrupted, ..Apart::default() };
         if asked.traces && !apart.interrupted {
-            apart.traced = self.traces(stage, store)?;
+            apart.traced = self.traces(stage, (store, keep))?;
             apart.took_in(|apart| apart.traced.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         // Last, for they break up the memory that the programs ran on.
@@ -426,20 +427,16 @@ impl Arguments {
         let (finished, interrupted) = self.cells(name, &mut study, stage, (store, keep))?;
         drop(study);
         let outcome = fragmentation::Outcome::of(options, &finished, interrupted);
-        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
-        store.write("fragmentation.json", &data)?;
-        store.write("fragmentation.txt", outcome.text())?;
         store.write("fragmentation.html", outcome.html())?;
-        if self.json && self.experiments == [name] {
-            answer(&data)?;
-        }
+        self.write(name, store, &outcome.json(), outcome.text())?;
         Ok(Some(outcome))
     }
 
     /// How the free memory is studied.
     fn studied(&self) -> Result<fragmentation::Options> {
         let mut options = fragmentation::Options::new(self.quick, self.reps);
-        options.only(self.programs(fragmentation::NAME))?;
+        let name = fragmentation::NAME;
+        options.only(self.programs(name), self.arms(name))?;
         Ok(options)
     }
 
@@ -462,31 +459,31 @@ impl Arguments {
     }
 
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
-    fn traces(&self, stage: &Stage<'_>, store: &Store) -> Result<Option<moca::Outcome>> {
-        let mut options = moca::Options::new(self.quick, self.reps);
-        options.only(self.programs(moca::NAME))?;
-        let results = store.directory();
-        let outcome = with_steps(moca::NAME, |say| {
-            moca::run(&stage.executable, options, results, stage.signals, say)
-        })?;
-        let outcome = match outcome {
+    fn traces(&self, stage: &Stage<'_>, kept: (&Store, &Keep)) -> Result<Option<moca::Outcome>> {
+        let options = self.traced()?;
+        let mut traces = moca::Traces::new(options.clone(), stage)?;
+        let (finished, interrupted) = self.cells(moca::NAME, &mut traces, stage, kept)?;
+        let outcome = match moca::Outcome::of(options, &finished, interrupted) {
             Ok(outcome) => outcome,
             Err(why) => {
                 eprintln!("pagemill: skipped {}: {why}", moca::NAME);
                 return Ok(None);
             }
         };
-        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
         let mut machine = vec![format!("{}, {now}", pagemill_model::TOOL)];
         machine.extend(machine_facts());
         machine.extend(load());
-        let kept = Kept { outcome, machine };
-        self.keep_traces(store, &kept, &data)?;
-        if self.json && self.experiments == [moca::NAME] {
-            answer(&data)?;
-        }
-        Ok(Some(kept.outcome))
+        let run = Kept { outcome, machine };
+        self.keep_traces(kept.0, &run)?;
+        Ok(Some(run.outcome))
+    }
+
+    /// Which kernels are traced, and how.
+    fn traced(&self) -> Result<moca::Options> {
+        let mut options = moca::Options::new(self.quick, self.reps);
+        options.only(self.programs(moca::NAME))?;
+        Ok(options)
     }
 
     /// The tables of a run whose figures were kept; in files, too, where a directory is named.
@@ -504,25 +501,35 @@ impl Arguments {
                 Kept::read(&bytes).with_context(|| format!("{} is no kept run", path.display()))?
             }
         };
-        let data = serde_json::to_string_pretty(&kept.outcome.json())? + "\n";
-        match self.json {
-            true => answer(&data)?,
-            false => print!("{}", kept.outcome.text()),
+        if !self.json {
+            print!("{}", kept.outcome.text());
+        } else if self.output.is_none() {
+            crate::answer::print("reproduce", kept.outcome.json())?;
         }
         eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));
         if self.output.is_some() {
             let store = Store::create(&self.directory(), self.force)?;
-            self.keep_traces(&store, &kept, &data)?;
+            self.keep_traces(&store, &kept)?;
             eprintln!("pagemill: results in {}", store.directory().display());
         }
         Ok(Exit::Ok)
     }
 
-    fn keep_traces(&self, store: &Store, kept: &Kept, data: &str) -> Result<()> {
-        store.write("moca.json", data)?;
+    fn keep_traces(&self, store: &Store, kept: &Kept) -> Result<()> {
         store.write("moca.csv", kept.outcome.csv())?;
-        store.write("moca.txt", kept.outcome.text())?;
-        store.write("moca.parquet", kept.write()?)
+        store.write("moca.parquet", kept.write()?)?;
+        self.write(moca::NAME, store, &kept.outcome.json(), kept.outcome.text())
+    }
+
+    /// Writes the tables of an experiment, which are the answer, too, where it is all that was asked for.
+    fn write(&self, name: &str, store: &Store, tables: &Value, text: String) -> Result<()> {
+        let data = serde_json::to_string_pretty(tables)? + "\n";
+        store.write(&format!("{name}.json"), &data)?;
+        store.write(&format!("{name}.txt"), text)?;
+        if self.json && self.experiments == [name] {
+            answer(&data)?;
+        }
+        Ok(())
     }
 
     /// Programs under huge page policies, in files of their own; `None`, and why, if they cannot be run here.
@@ -544,26 +551,18 @@ impl Arguments {
         })?;
         let (finished, interrupted) = self.cells(name, &mut policies, stage, kept)?;
         let outcome = policies.outcome(&finished, interrupted);
-        let data = serde_json::to_string_pretty(&outcome.json())? + "\n";
         let mut page = Page::new("pagemill reproduce huge-pages");
         outcome.page(&mut page);
-        let store = kept.0;
-        store.write("huge-pages.json", &data)?;
-        store.write("huge-pages.csv", outcome.csv())?;
-        store.write("huge-pages.txt", outcome.text())?;
-        store.write("huge-pages.html", page.finish())?;
-        if self.json && self.experiments == [name] {
-            answer(&data)?;
-        }
+        kept.0.write("huge-pages.csv", outcome.csv())?;
+        kept.0.write("huge-pages.html", page.finish())?;
+        self.write(name, kept.0, &outcome.json(), outcome.text())?;
         Ok(Some(outcome))
     }
 
     /// Which programs run under which policies.
     fn policies(&self) -> Result<huge_pages::Options> {
         let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
-        // With other experiments the arms are theirs.
-        let arms = self.arms.as_deref().filter(|_| self.experiments == [huge_pages::NAME]);
-        options.only(self.programs.as_deref(), arms)?;
+        options.only(self.programs.as_deref(), self.arms(huge_pages::NAME))?;
         Ok(options)
     }
 
@@ -639,6 +638,11 @@ impl Arguments {
         let mut options = colloid::Options::new(self.quick, self.seed)?;
         options.only(self.programs(colloid::NAME));
         Ok(options)
+    }
+
+    /// The arms that were chosen; with other experiments they are theirs.
+    fn arms(&self, name: &str) -> Option<&[String]> {
+        self.arms.as_deref().filter(|_| self.experiments == [name])
     }
 
     /// The programs that were chosen, if that is of this experiment: of one that runs alone.

@@ -20,7 +20,7 @@ use crate::reproduce::keep::{self, Kept, Of};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
-use crate::{colloid, fragmentation, huge_pages};
+use crate::{colloid, fragmentation, huge_pages, moca};
 
 /// The rows that are no figures.
 const FAILED: &str = "failed";
@@ -212,6 +212,12 @@ impl Collected {
     pub fn simulated(&self) -> Result<Option<colloid::Report>> {
         let made = self.of(colloid::NAME);
         made.map(|(cells, of)| colloid::Report::of(&cells, of)).transpose()
+    }
+
+    /// What the cells of access traces came to, if there are any.
+    pub fn traced(&self) -> Option<moca::Outcome> {
+        let (cells, of) = self.of(moca::NAME)?;
+        moca::Outcome::collected(&cells, of, !self.missing.is_empty()).ok()
     }
 
     /// What the cells of programs under huge page policies came to, if there are any.

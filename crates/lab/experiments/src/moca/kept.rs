@@ -13,8 +13,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use pagemill_model::dataset::{self, FileWriter};
 use pagemill_model::results::TraceRun;
 
-use super::parts::{BACK_ENDS, CLASSES};
-use super::{Checked, EXACT, FAULTS, Found, KERNELS, Options, Outcome, Row, Step, Traced};
+use super::{
+    BACK_ENDS, CLASSES, Checked, EXACT, FAULTS, Found, Options, Outcome, Row, Step, Traced, kernels,
+};
 
 /// The kept run of this repository.
 const KEPT: &[u8] = include_bytes!("../../../../../experiments/kept/moca.parquet");
@@ -159,7 +160,7 @@ impl Kept {
 /// Takes a row into what it is of.
 fn take(outcome: &mut Outcome, machine: &mut Vec<String>, row: TraceRun) -> Result<()> {
     let words = row.words.clone().unwrap_or_default();
-    let kernel = || known("kernel", row.kernel.as_deref(), &KERNELS);
+    let kernel = || known("kernel", row.kernel.as_deref(), &kernels());
     let back_end = || known("back end", row.back_end.as_deref(), &BACK_ENDS);
     match row.kind.as_deref().unwrap_or_default() {
         MACHINE => machine.push(words),

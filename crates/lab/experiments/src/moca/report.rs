@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    DEFAULT, EXACT, FAULTS, NAME, NAMES, Outcome, Row, SAMPLE, Step, TITLE, TOOLS, Traced,
-    published,
+    DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, published,
 };
 use crate::Table;
 use pagemill_report::draw::chart::{Heat, HeatMap};
@@ -64,20 +63,17 @@ fn claims_beside_emulator(
     exact: &[(&str, f64)],
     rows: &mut Vec<Vec<String>>,
 ) {
-    let compared = |kernels: &[&str], slower: bool| {
-        let pairs = kernels.iter().filter_map(|kernel| {
-            let pick = |of: &[(&str, f64)]| of.iter().find(|one| one.0 == *kernel).map(|one| one.1);
-            pick(faults).zip(pick(exact))
+    let compared = |kernels: &[&'static str], slower: bool| {
+        let pick =
+            |of: &[(&str, f64)], kernel| of.iter().find(|one| one.0 == kernel).map(|one| one.1);
+        let here = kernels.iter().filter_map(|kernel| {
+            Some((kernel.to_uppercase(), pick(faults, *kernel)?, pick(exact, *kernel)?))
         });
-        let pairs: Vec<(f64, f64)> = pairs.collect();
-        let text = pairs
-            .iter()
-            .zip(kernels)
-            .map(|((a, b), kernel)| format!("{} {a:.2} against {b:.1}", kernel.to_uppercase()));
-        (
-            text.collect::<Vec<_>>().join(", "),
-            pairs.iter().all(|(a, b)| (a > b) == slower && a != b),
-        )
+        let here: Vec<(String, f64, f64)> = here.collect();
+        let text = here.iter().map(|(kernel, a, b)| format!("{kernel} {a:.2} against {b:.1}"));
+        let text = text.collect::<Vec<_>>().join(", ");
+        // Of kernels that did not run nothing is said.
+        (!here.is_empty()).then(|| (text, here.iter().all(|(_, a, b)| (a > b) == slower && a != b)))
     };
     let published = |kernels: &[&str]| {
         let text = kernels.iter().map(|kernel| {
@@ -92,8 +88,9 @@ fn claims_beside_emulator(
         ("as good as it, or a bit faster: IS", &["is"], false),
         ("slower than it: FT MG", &["ft", "mg"], true),
     ] {
-        let (ours, holds) = compared(kernels, slower);
-        rows.push(claim(said, published(kernels), ours, holds));
+        if let Some((ours, holds)) = compared(kernels, slower) {
+            rows.push(claim(said, published(kernels), ours, holds));
+        }
     }
 }
 
@@ -440,7 +437,7 @@ impl Outcome {
 
     /// Tables as text.
     pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {TITLE}\n\n{READING}\n");
+        let mut out = format!("{NAME}: {}\n\n{READING}\n", FILE.title);
         for note in self.notes() {
             out += &format!("{note}\n");
         }
@@ -458,7 +455,7 @@ impl Outcome {
 
     /// Tables and the figure, for a page.
     pub fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {TITLE}")).paragraph(READING).list(&self.notes());
+        page.heading(&format!("{NAME}: {}", FILE.title)).paragraph(READING).list(&self.notes());
         page.chart(&self.figure().svg());
         for Table { title, header, rows } in self.tables() {
             page.paragraph(&title).table(&header, &rows);
@@ -560,7 +557,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ARMS, Checked, Found, KERNELS, MONITOR, Options};
+    use super::super::{ARMS, Checked, Found, Options, kernels};
     use super::*;
 
     fn outcome() -> Outcome {
@@ -601,7 +598,8 @@ mod tests {
             native: 1.0,
             traced: traced(1.5, (30e6 / monitor) as u64, 7),
         };
-        let mut sweep: Vec<Step> = MONITOR.iter().map(|monitor| step(*monitor as f64)).collect();
+        let mut sweep: Vec<Step> =
+            FILE.full.runs.monitor_ms.iter().map(|monitor| step(*monitor as f64)).collect();
         sweep.push(step(6.2));
         let found = Found { exact: 1000, missing: 1, extra: 0 };
         let checked = Checked { kernel: "is", touched: found, ..Checked::default() };
@@ -617,8 +615,16 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_names_the_kernels_that_ran_and_of_none_nothing_is_said() {
+        let mut rows = Vec::new();
+        claims_beside_emulator(&[("ep", 1.0), ("is", 2.0)], &[("ep", 9.0), ("is", 1.0)], &mut rows);
+        let here: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
+        assert_eq!(here, ["EP 1.00 against 9.0", "IS 2.00 against 1.0"]);
+    }
+
+    #[test]
     fn the_published_figures_of_every_kernel_are_found() {
-        for kernel in KERNELS {
+        for kernel in kernels() {
             for tool in TOOLS {
                 assert!(published("slowdown", kernel, tool).is_some(), "{kernel} {tool}");
             }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// The files of experiments with tables of their own.
-const FILES: [&str; 3] = [
+const FILES: [&str; 4] = [
+    include_str!("../../../../../experiments/moca.toml"),
     include_str!("../../../../../experiments/huge-pages.toml"),
     include_str!("../../../../../experiments/fragmentation.toml"),
     include_str!("../../../../../experiments/colloid.toml"),

@@ -19,16 +19,12 @@ use pagemill_experiments::{moca, overhead};
 use super::fleet::stage;
 use super::{Arguments, Asked};
 
-/// How long the experiment on access traces takes.
-const MOCA_TAKES: &str = "quick 5 min";
-
 /// The experiments with tables of their own: name, title, needs, takes in full and with `--quick` where that is known.
 fn apart_listed() -> Vec<[String; 4]> {
     let row = |name: &str, title: &str, needs: &str, takes: &str| {
         [name, title, needs, takes].map(str::to_owned)
     };
     vec![
-        row(moca::NAME, moca::TITLE, "nothing; for every access qemu-user", MOCA_TAKES),
         row(overhead::NAME, &format!("{}; by name only", overhead::TITLE), "nothing", ""),
         #[cfg(target_arch = "x86_64")]
         row(huge_slices::NAME, &format!("{}; by name only", huge_slices::TITLE), "huge pages", ""),
@@ -92,6 +88,10 @@ impl Arguments {
             ];
             lines.push(takes([self.amount(name, false)?, self.amount(name, true)?]));
             lines.extend(kept(name));
+            if name == moca::NAME {
+                let machine = Kept::built_in()?.machine.join("; ");
+                lines.push(format!("kept: figures for --from-kept, of {machine}"));
+            }
             text.push_str(&Entry { name, title: &one.title, lines }.text());
         }
         for [name, title, needs, takes] in apart_listed() {
@@ -100,10 +100,6 @@ impl Arguments {
             }
             let mut lines = vec![format!("needs: {needs}")];
             lines.extend((!takes.is_empty()).then(|| format!("takes: {takes}")));
-            if name == moca::NAME {
-                let machine = Kept::built_in()?.machine.join("; ");
-                lines.push(format!("kept: figures for --from-kept, of {machine}"));
-            }
             text.push_str(&Entry { name: &name, title: &title, lines }.text());
         }
         text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
