@@ -403,6 +403,37 @@ fn gnu_parallel_brings_results_from_other_machines_and_tries_cells_elsewhere() {
     assert_eq!((run.code(), &answer["cells"]), (Some(0), &Value::from(4)), "{run:?}");
 }
 
+#[test]
+fn arms_are_those_of_the_experiment_that_they_are_named_with_in_the_matrix_and_in_a_cell() {
+    let room = tempfile::tempdir().unwrap();
+    let on = |words: &[&str]| {
+        let mut command = pagemill(room.path());
+        ran(command.args(["reproduce", "--on", "slurm"]).args(words).env("PATH", "/nowhere"))
+    };
+    let chosen = [
+        "fragmentation",
+        "--programs",
+        "fmm",
+        "--arms",
+        "thp-on.compacted",
+        "--dry-run",
+        "-o",
+        "a",
+    ];
+    let alone = on(&chosen);
+    assert!(alone.code() == Some(0) && alone.err.contains("5 of 5 cells"), "{alone:?}");
+    let both = on(&["pauses", "fragmentation", "--quick", "--arms", "glibc", "-o", "b"]);
+    assert!(both.err.contains("slurm-client"), "{both:?}");
+    if !root() {
+        return skip("fragmentation is root's").unwrap_or_default();
+    }
+    let cell = "fragmentation/streamcluster/thp-off.compacted/1";
+    for _ in 0..2 {
+        let run = ran(pagemill(room.path()).args(["reproduce", "--cell", cell, "-o", "b"]));
+        assert!(run.code() == Some(0) && run.err.contains("is finished"), "{run:?}");
+    }
+}
+
 /// Experiments of each kind, each so small that a run is killed in the middle: what is asked for, its cells, and
 /// whether it is root's.
 const KILLED: [(&[&str], usize, bool); 5] = [

@@ -64,8 +64,8 @@ impl Arguments {
             _ => (on, None),
         };
         let engine = Engine::of(on)?;
-        let asked: Vec<String> = self.experiments.iter().cloned().chain(more).collect();
-        let matrix = self.matrix(&asked)?;
+        let experiments = self.experiments.iter().cloned().chain(more).collect();
+        let matrix = Self { experiments, ..self.clone() }.matrix()?;
         ensure!(!matrix.cells.is_empty(), "nothing of what was asked for can run here");
         let results = std::path::absolute(self.directory()).context("the results directory")?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
@@ -103,7 +103,8 @@ impl Arguments {
         }
     }
 
-    fn matrix(&self, asked: &[String]) -> Result<Matrix> {
+    fn matrix(&self) -> Result<Matrix> {
+        let asked = &self.experiments;
         let of = Asked::of(asked);
         let alone = asked.iter().filter(|name| ALONE.contains(&name.as_str()));
         let names: Vec<String> =
@@ -145,7 +146,7 @@ impl Arguments {
         }
         Ok(Matrix {
             schema: 1,
-            experiments: asked.to_vec(),
+            experiments: asked.clone(),
             programs: self.programs.clone(),
             options,
             cells,
@@ -178,7 +179,8 @@ impl Arguments {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), matrix.options.seed)?;
         let stage = stage(&signals, executable);
-        let inner = self.of(matrix, &cell.experiment, None);
+        // What was chosen for one experiment alone is not for another of the same matrix.
+        let inner = self.of(matrix, matrix.experiments.clone(), None);
         let run = match inner.series(&cell.experiment, &stage, &inputs)? {
             Some(mut series) => {
                 let (kept, _) = keep::all(results)?;
@@ -207,11 +209,11 @@ impl Arguments {
         }
     }
 
-    /// What would run an experiment of a matrix here.
-    fn of(&self, matrix: &Matrix, name: &str, output: Option<PathBuf>) -> Self {
+    /// What would run experiments of a matrix here.
+    fn of(&self, matrix: &Matrix, experiments: Vec<String>, output: Option<PathBuf>) -> Self {
         let options = matrix.options.clone();
         Self {
-            experiments: vec![name.to_owned()],
+            experiments,
             list: false,
             quick: options.quick,
             reps: options.repetitions,
@@ -241,7 +243,7 @@ impl Arguments {
             eprintln!("pagemill: {name} is finished");
             return Ok(Exit::Ok);
         }
-        let exit = self.of(matrix, name, Some(directory)).run()?;
+        let exit = self.of(matrix, vec![name.to_owned()], Some(directory)).run()?;
         if matches!(exit, Exit::Ok | Exit::Finding) {
             let mark = json!({ "host": keep::host(), "failed": exit == Exit::Finding });
             files::write(&done, format!("{mark}\n"), true)?;
