@@ -113,8 +113,8 @@ pub unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
     unsafe { call(linux::__NR_mremap, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
 }
 
-/// Puts a mapping without access in the place of whole pages, whose memory is given back. After `mprotect(2)` they would
-/// not become one mapping with their neighbours, and a fork would copy them one by one, with their page tables.
+/// Puts a mapping without access in the place of whole pages, whose memory is given back. After `mprotect(2)` they
+/// would not become one mapping with their neighbours, and a fork would copy them one by one, with their page tables.
 ///
 /// # Safety
 /// Nothing uses the range, which is the caller's.
