@@ -113,8 +113,9 @@ fn render_section(page: &mut Page, section: &Section) {
             .flat_map(|row| row.notes.iter().map(move |note| format!("{}: {note}", row.arm)));
         page.list(&notes.collect::<Vec<_>>());
     }
-    let failed: Vec<String> = section.failed.iter().map(|cell| format!("FAILED {cell}")).collect();
-    page.list(&failed);
+    let noise = terminal::noise(section).map(|noise| format!("NOISE {noise}"));
+    let failed = section.failed.iter().map(|cell| format!("FAILED {cell}"));
+    page.list(&noise.into_iter().chain(failed).collect::<Vec<String>>());
 }
 
 /// Memory or time of each arm against jemalloc, or against the first reference that ran.

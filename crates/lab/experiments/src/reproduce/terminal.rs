@@ -2,6 +2,7 @@
 //! published claims and targets.
 
 use pagemill_model::Bytes;
+use pagemill_model::units::counted;
 
 use super::experiment::Unit;
 use super::measured::Figure;
@@ -78,11 +79,47 @@ fn render_section(section: &Section) -> String {
         out.push_str("\n  Targets\n");
         out.push_str(&indented(&text::table(&GOAL_HEADER, &goals)));
     }
+    if let Some(warning) = noise(section) {
+        out.push_str(&format!("\n  NOISE {warning}\n"));
+    }
     for failed in &section.failed {
         out.push_str(&format!("  FAILED {failed}\n"));
     }
     out.push('\n');
     out
+}
+
+/// Half of an interval, as a part of its figure, from which on there is too much noise to tell arms apart.
+const NOISY: f64 = 0.1;
+
+/// What cannot be told from these runs because they differ too much, or because there is one of each; and the flag that
+/// mends it.
+pub fn noise(section: &Section) -> Option<String> {
+    let runs = section.repetitions;
+    if runs == 1 {
+        return Some("one run an arm tells no difference from noise: --reps 3".to_owned());
+    }
+    let mut noisy: Vec<(f64, String)> = Vec::new();
+    for table in &section.tables {
+        for row in &table.rows {
+            for column in [&section.memory, &section.time] {
+                let Some(figure) = row.figures.get(&column.name) else { continue };
+                let Some((low, high)) = figure.interval else { continue };
+                let part = (high - low) / 2.0 / figure.value.abs().max(f64::MIN_POSITIVE);
+                if part > NOISY {
+                    noisy.push((part, format!("{} of {}, {}", column.label, table.case, row.arm)));
+                }
+            }
+        }
+    }
+    let (part, which) = noisy.iter().max_by(|one, other| one.0.total_cmp(&other.0))?;
+    Some(format!(
+        "{} known to no better than +-{:.0} % (the worst: {which}, +-{:.0} %): end what else runs here, or --reps {}",
+        counted(noisy.len() as u64, "figure is", "figures are"),
+        100.0 * NOISY,
+        100.0 * part,
+        runs * 3
+    ))
 }
 
 /// Runs, size and sampling in a line.
@@ -360,6 +397,30 @@ tiny: A tiny experiment
             assert!(text.contains(wanted), "{wanted:?} is missing in\n{text}");
         }
         assert!(!text.contains("never measured"), "an empty column is left out");
+    }
+
+    /// Runs that differed by half were shown as any others, and what mends it was not said.
+    #[test]
+    fn runs_that_differ_too_much_are_told_with_what_mends_it() {
+        let mut summary = summary();
+        let section = &mut summary.sections[0];
+        for row in &mut section.tables[0].rows {
+            let half = row.figures.get_mut("pss").unwrap();
+            half.interval = Some((half.value * 0.95, half.value * 1.05));
+            let wide = row.figures.get_mut("cpu").unwrap();
+            wide.interval = Some((wide.value * 0.5, wide.value * 1.5));
+        }
+        let text = render(&summary);
+        assert!(text.contains("NOISE 2 figures are known to no better than +-10 %"), "{text}");
+        assert!(text.contains("CPU of tiny, 1y-ksm, +-50 %"), "{text}");
+        assert!(text.contains("end what else runs here, or --reps 9"), "{text}");
+        let section = &mut summary.sections[0];
+        for figure in section.tables[0].rows.iter_mut().flat_map(|row| row.figures.values_mut()) {
+            figure.interval = Some((figure.value * 0.95, figure.value * 1.05));
+        }
+        assert!(!render(&summary).contains("NOISE"));
+        summary.sections[0].repetitions = 1;
+        assert!(render(&summary).contains("NOISE one run an arm"));
     }
 
     #[test]
