@@ -4,7 +4,8 @@
 //! the first look at the command took. That look may be many times as long as what follows (files that are not cached,
 //! pages that are marked), so it is not held against a lever for good: whoever is put off for lack of time is asked
 //! about again each round. A lever that fits needs room for as many runs as it lacks, and for those of the command as
-//! it is beside them. Who promises most is served first.
+//! it is beside them. Who promises most is served first: with three runs, or where three show nothing
+//! ([`Runs::enough`](crate::rule::Runs::enough)) with all five, before others that promise less have three.
 
 use pagemill_analysis::statistics::median;
 
@@ -25,6 +26,8 @@ pub struct Candidate {
 /// Time, and what runs have taken of it.
 #[derive(Clone, Debug)]
 pub struct Pace {
+    /// Runs that show something.
+    pub enough: usize,
     first: f64,
     took: Vec<f64>,
 }
@@ -32,7 +35,7 @@ pub struct Pace {
 impl Pace {
     /// After a first look at the command that took `first` seconds.
     pub fn new(first: f64) -> Self {
-        Self { first, took: Vec::new() }
+        Self { enough: LEAST, first, took: Vec::new() }
     }
 
     /// One more run took so many seconds.
@@ -52,7 +55,7 @@ impl Pace {
         let room = (left / self.each()).floor();
         let lacks = |runs: usize| match base {
             0 => AT_FIRST,
-            _ => LEAST.saturating_sub(runs),
+            _ => self.enough.saturating_sub(runs),
         };
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by(|a, b| candidates[*a].promise.total_cmp(&candidates[*b].promise));
@@ -128,6 +131,16 @@ mod tests {
     fn one_long_run_among_short_ones_puts_nobody_off() {
         let session = session(60.0, 0.65, &SIX, |run| if run == 3 { 13.5 } else { 0.65 });
         assert_eq!(session.levers, [LEAST; 6]);
+    }
+
+    #[test]
+    fn where_three_runs_show_nothing_the_most_promising_have_five_before_others_have_three() {
+        let levers = [(1, 0.98), (1, 0.5), (1, 1.02), (1, 0.7)];
+        let candidates = levers.map(|(runs, promise)| Candidate { runs, promise });
+        let mut pace = Pace::new(4.0);
+        assert_eq!(pace.next(48.0, 1, &candidates), Some(vec![1, 3, 0, 2]));
+        pace.enough = 5;
+        assert_eq!(pace.next(48.0, 1, &candidates), Some(vec![1, 3]));
     }
 
     #[test]

@@ -419,6 +419,13 @@ impl Runs<'_> {
         }
     }
 
+    /// So many runs of a lever show that it is worth it, by what is to fall first and the noise so far.
+    pub fn enough(&self, criteria: &Criteria) -> usize {
+        let judge = Judge { runs: self, criteria, time: self.time() };
+        let told = |runs: &usize| judge.is_told(criteria.goal.aims()[0], *runs);
+        [LEAST, SURE].into_iter().find(told).unwrap_or(SURE)
+    }
+
     /// The smallest ratio that a lever has in anything that is to fall, so far; 1 before it has run.
     pub fn promise(&self, lever: usize, criteria: &Criteria) -> f64 {
         let judge = Judge { runs: self, criteria, time: self.time() };

@@ -377,6 +377,11 @@ impl<'a> Session<'a> {
         let wanted = Duration::from_secs_f64(self.pace.each() * f64::from(self.times));
         self.time = self.time.max(wanted.min(self.most_time));
         let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
+        if !self.base.is_empty() {
+            let levers = of_levers(&self.arms);
+            let runs = Runs { base: &self.base, levers: &levers, out: &[] };
+            self.pace.enough = runs.enough(&criteria(self.options));
+        }
         play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
     }
 
