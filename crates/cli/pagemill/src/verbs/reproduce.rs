@@ -169,6 +169,8 @@ impl Asked {
 #[derive(Default)]
 struct Apart {
     traced: Option<moca::Outcome>,
+    /// Whether a run of a kernel failed.
+    untraced: bool,
     huge: Option<huge_pages::Outcome>,
     studied: Option<fragmentation::Outcome>,
     text: String,
@@ -192,7 +194,8 @@ impl Apart {
     }
 
     fn failed(&self) -> bool {
-        self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
+        self.untraced
+            || self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
             || self.studied.as_ref().is_some_and(fragmentation::Outcome::has_failures)
     }
 }
@@ -319,7 +322,7 @@ impl Arguments {
     ) -> Result<Apart> {
         let mut apart = Apart { interrupted, ..Apart::default() };
         if asked.traces && !apart.interrupted {
-            apart.traced = self.traces(stage, (store, keep))?;
+            (apart.traced, apart.untraced) = self.traces(stage, (store, keep))?;
             apart.took_in(|apart| apart.traced.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         // Last, for they break up the memory that the programs ran on.
@@ -459,7 +462,12 @@ impl Arguments {
     }
 
     /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
-    fn traces(&self, stage: &Stage<'_>, kept: (&Store, &Keep)) -> Result<Option<moca::Outcome>> {
+    /// The flag tells whether a run failed.
+    fn traces(
+        &self,
+        stage: &Stage<'_>,
+        kept: (&Store, &Keep),
+    ) -> Result<(Option<moca::Outcome>, bool)> {
         let options = self.traced()?;
         let mut traces = moca::Traces::new(options.clone(), stage)?;
         let (finished, interrupted) = self.cells(moca::NAME, &mut traces, stage, kept)?;
@@ -467,7 +475,7 @@ impl Arguments {
             Ok(outcome) => outcome,
             Err(why) => {
                 eprintln!("pagemill: skipped {}: {why}", moca::NAME);
-                return Ok(None);
+                return Ok((None, false));
             }
         };
         let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
@@ -476,7 +484,7 @@ impl Arguments {
         machine.extend(load());
         let run = Kept { outcome, machine };
         self.keep_traces(kept.0, &run)?;
-        Ok(Some(run.outcome))
+        Ok((Some(run.outcome), finished.iter().any(|(_, outcome)| outcome.is_err())))
     }
 
     /// Which kernels are traced, and how.
