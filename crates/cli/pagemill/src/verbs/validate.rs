@@ -91,11 +91,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             other => bail!("the program did not end by itself: {other:?}"),
         }
     }
-    let view = validate(directory)?;
+    let (view, whole) = validate(directory)?;
     if arguments.printed.json {
-        crate::answer::print("validate", value(&view))?;
+        crate::answer::print("validate", value(&view, whole))?;
     } else {
         pagemill_launch::stdio::stdout(&text(&view));
+        if !whole {
+            println!("parts of the recordings are gone: of the whole this says nothing");
+        }
     }
     Ok(if view.agrees() { Exit::Ok } else { Exit::Finding })
 }
@@ -171,10 +174,12 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<Ended> {
     Ok(ended)
 }
 
-/// Holds the two recordings in `directory` against each other.
-fn validate(directory: &Path) -> Result<ValidationView> {
+/// Holds the two recordings in `directory` against each other; the flag says whether both are there as they were
+/// written.
+fn validate(directory: &Path) -> Result<(ValidationView, bool)> {
     let mut exact = pagemill_launch::context::recording(&directory.join(EXACT), false)?;
     let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS), false)?;
+    let whole = exact.missing().is_none() && faults.missing().is_none();
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {
         eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");
@@ -194,10 +199,11 @@ fn validate(directory: &Path) -> Result<ValidationView> {
             validation.pages()
         );
     }
-    Ok(validation.view())
+    Ok((validation.view(), whole))
 }
 
-fn value(view: &ValidationView) -> serde_json::Value {
+/// `whole`: whether the recordings are; pages that agree in what is left of them say nothing.
+fn value(view: &ValidationView, whole: bool) -> serde_json::Value {
     let tally = |tally: &Tally| {
         json!({
             "exact": tally.exact, "missing": tally.missing, "extra": tally.extra,
@@ -211,7 +217,7 @@ fn value(view: &ValidationView) -> serde_json::Value {
             .collect::<serde_json::Map<_, _>>()
     };
     json!({
-        "agrees": view.agrees(),
+        "agrees": (whole || !view.agrees()).then(|| view.agrees()),
         "intervals": view.intervals,
         "on_borders": view.on_borders,
         "touched": kinds(&view.touched),
