@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
 /// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
 /// are added without.
-pub const LAYOUTS: [(&str, u64, &str); 29] = [
+pub const LAYOUTS: [(&str, u64, &str); 30] = [
     ("advise", 1, "levers"),
     ("advise-estimates", 1, "levers,slower_memory.points"),
     ("collect", 1, "failed"),
@@ -34,6 +34,7 @@ pub const LAYOUTS: [(&str, u64, &str); 29] = [
     ("report", 1, REPORT),
     ("report-pftrace", 1, "faults.categories"),
     ("reproduce", 1, ""),
+    ("reproduce-list", 1, "experiments"),
     ("simulate", 1, "rows"),
     ("simulate-figures", 1, "cells"),
     ("simulate-huge", 1, "policies"),

@@ -215,6 +215,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
                 .collect(),
         ),
         ("collect", vec!["collect", &results, "--json"]),
+        ("reproduce-list", vec!["reproduce", "--list", "--json", "-o", &results]),
         ("tier-doctor", vec!["tier", "doctor", "--json"]),
         ("tier-status", vec!["tier", "status", "--json"]),
         ("validate", vec!["validate", "--json", "--", "true"]),

@@ -223,8 +223,7 @@ impl Arguments {
             false => Vec::new(),
         };
         if self.list {
-            print!("{}", self.listed(&experiments, &asked)?);
-            return Ok(Exit::Ok);
+            return self.list(&experiments, &asked).map(|()| Exit::Ok);
         }
         let options = self.options()?;
         // Before any other thread exists: signals are waited for, so that a run that is ended

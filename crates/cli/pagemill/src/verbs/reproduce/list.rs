@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::signal;
 use pagemill_launch::progress::minutes;
+use serde_json::{Value, json};
 
 #[cfg(target_arch = "x86_64")]
 use pagemill_experiments::huge_slices;
@@ -31,50 +32,67 @@ fn apart_listed() -> Vec<[String; 4]> {
     ]
 }
 
-/// What there is to say of an experiment.
+/// What there is to say of an experiment: facts by name.
 struct Entry<'a> {
     name: &'a str,
     title: &'a str,
-    lines: Vec<String>,
+    facts: Vec<(&'static str, String)>,
 }
 
 impl Entry<'_> {
-    fn text(self) -> String {
+    fn text(&self) -> String {
         let line = |name: &str, words: &str| format!("{name:20} {words}\n");
-        let lines: String = self.lines.iter().map(|words| line("", words)).collect();
-        line(self.name, self.title) + &lines
+        let facts = self.facts.iter().map(|(fact, words)| line("", &format!("{fact}: {words}")));
+        line(self.name, self.title) + &facts.collect::<String>()
+    }
+
+    fn json(&self) -> Value {
+        let of = |fact: &str| {
+            let all = self.facts.iter().filter(|(name, _)| *name == fact);
+            all.map(|(_, words)| words.as_str()).collect::<Vec<_>>()
+        };
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "arms": of("arms").first(),
+            "needs": of("needs").first(),
+            "takes": of("takes").first(),
+            "kept": of("kept"),
+        })
     }
 }
 
 /// Cells and time, in full and with `--quick`.
 fn takes([(cells, full), (fewer, quick)]: [(usize, Duration); 2]) -> String {
     let (full, quick) = (minutes(full), minutes(quick));
-    format!("takes: {cells} cells, about {full}; quick {fewer}, {quick}")
+    format!("{cells} cells, about {full}; quick {fewer}, {quick}")
 }
 
 impl Arguments {
     /// What each experiment needs, how long it takes, and what is kept of it: in `results`, and in this binary.
-    pub(super) fn listed(&self, experiments: &[Experiment], asked: &Asked) -> Result<String> {
-        let mut text = String::new();
+    pub(super) fn list(&self, experiments: &[Experiment], asked: &Asked) -> Result<()> {
+        let mut entries = Vec::new();
         let results = self.output.as_deref();
         let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
         let kept = |name: &str| {
             let of =
                 kept.iter().filter(|(cell, kept)| cell.experiment == name && kept.failed.is_none());
-            results.map(|results| format!("kept: {} cells in {}", of.count(), results.display()))
+            let words =
+                |results: &PathBuf| format!("{} cells in {}", of.count(), results.display());
+            self.output.as_ref().map(words).map(|words| ("kept", words))
         };
         for one in experiments {
             let needs = match input::needs(one) {
                 programs if programs.is_empty() => "nothing".to_owned(),
                 programs => programs.join(", "),
             };
-            let mut lines = vec![
-                format!("arms: {}; {} runs each", one.arms.join(" "), one.repetitions),
-                format!("needs: {needs}"),
-                takes([plan::amount(one, false)?, plan::amount(one, true)?]),
+            let mut facts = vec![
+                ("arms", format!("{}; {} runs each", one.arms.join(" "), one.repetitions)),
+                ("needs", needs),
+                ("takes", takes([plan::amount(one, false)?, plan::amount(one, true)?])),
             ];
-            lines.extend(kept(&one.name));
-            text.push_str(&Entry { name: &one.name, title: &one.title, lines }.text());
+            facts.extend(kept(&one.name));
+            entries.push(Entry { name: &one.name, title: &one.title, facts });
         }
         for name in asked.apart() {
             let Some(one) = definition::find(name) else { continue };
@@ -82,29 +100,36 @@ impl Arguments {
                 1 => String::new(),
                 runs => format!("; {runs} runs each"),
             };
-            let mut lines = vec![
-                format!("arms: {}{runs}", one.arms.join(" ")),
-                format!("needs: {}", one.needs),
+            let mut facts = vec![
+                ("arms", format!("{}{runs}", one.arms.join(" "))),
+                ("needs", one.needs.clone()),
             ];
-            lines.push(takes([self.amount(name, false)?, self.amount(name, true)?]));
-            lines.extend(kept(name));
+            facts.push(("takes", takes([self.amount(name, false)?, self.amount(name, true)?])));
+            facts.extend(kept(name));
             if name == moca::NAME {
                 let machine = Kept::built_in()?.machine.join("; ");
-                lines.push(format!("kept: figures for --from-kept, of {machine}"));
+                facts.push(("kept", format!("figures for --from-kept, of {machine}")));
             }
-            text.push_str(&Entry { name, title: &one.title, lines }.text());
+            entries.push(Entry { name, title: &one.title, facts });
         }
-        for [name, title, needs, takes] in apart_listed() {
-            if !self.experiments.is_empty() && !self.experiments.contains(&name) {
-                continue;
-            }
-            let mut lines = vec![format!("needs: {needs}")];
-            lines.extend((!takes.is_empty()).then(|| format!("takes: {takes}")));
-            text.push_str(&Entry { name: &name, title: &title, lines }.text());
+        let apart = apart_listed();
+        let wanted =
+            |row: &&[String; 4]| self.experiments.is_empty() || self.experiments.contains(&row[0]);
+        for [name, title, needs, takes] in apart.iter().filter(wanted) {
+            let mut facts = vec![("needs", needs.clone())];
+            facts.extend((!takes.is_empty()).then(|| ("takes", takes.clone())));
+            entries.push(Entry { name, title, facts });
         }
-        text.push_str(&format!("\narms: {}\n", arm::NAMES.join(" ")));
-        text.push_str("groups: mesh\n");
-        Ok(text)
+        if self.json {
+            let rows: Vec<_> = entries.iter().map(Entry::json).collect();
+            return crate::answer::print(
+                "reproduce-list",
+                json!({ "experiments": rows, "arms": arm::NAMES }),
+            );
+        }
+        let text: String = entries.iter().map(Entry::text).collect();
+        print!("{text}\narms: {}\ngroups: mesh\n", arm::NAMES.join(" "));
+        Ok(())
     }
 
     /// Cells of an experiment with tables of its own, where everything is installed, and roughly how long they take.
