@@ -74,12 +74,14 @@ pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     match info.location() {
         Some(place) => say::line(format_args!(
-            "internal error at {}:{}: please report; the program is stopped (SIGABRT)",
+            "the heap's own data are wrong at {}:{}: by a write of the program outside its objects \
+             (run --heap h finds many), or else by a defect of pagemill, which please report; the program is stopped \
+             (SIGABRT)",
             place.file(),
             place.line()
         )),
         None => say::line(format_args!(
-            "internal error: please report; the program is stopped (SIGABRT)"
+            "the heap's own data are wrong; the program is stopped (SIGABRT)"
         )),
     }
     sys::abort()
