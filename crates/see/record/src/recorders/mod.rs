@@ -24,6 +24,8 @@ pub mod exact;
 pub mod faults;
 pub mod frag;
 pub mod heap;
+#[cfg(target_arch = "x86_64")]
+mod held;
 pub mod mappings;
 #[cfg(target_arch = "x86_64")]
 mod nearest;

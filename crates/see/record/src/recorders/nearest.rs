@@ -14,30 +14,30 @@
 //! ```
 //!
 //! Always true: an address is told only if it follows from the registers. What changed a register by a constant or by
-//! another known register is taken back or applied exactly; after anything else the register is unknown, and the sample
-//! of an access that needs it is dropped and counted, never given to another access. Held against each step of real
-//! programs, as the processor ran them.
+//! another known register is taken back or applied exactly; after anything else the register is unknown. One that the
+//! access itself, or something after it, overwrote is computed anew from the block's beginning on: rdx follows from eax
+//! in `movslq %eax, %rdx; mov (%rbp,%rdx,8), %rdx`. The sample of an access that needs an unknown register is dropped
+//! and counted, never given to another access, and whether a jump is taken is never guessed. Held against each step of
+//! real programs, as the processor ran them.
 
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
-};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
 use pagemill_kernel::access_samples::Registers;
 
 use super::code::writes;
+use super::held::{Held, State, apply, take_back, value};
+
+/// Which bytes, and whether they are written.
+type Accesses = Vec<(u64, bool)>;
 
 /// How many instructions away an access may be.
 pub const REACH: usize = 32;
-
-/// What is known of the registers, by their numbers in instructions (ax cx dx bx sp bp si di r8 to r15).
-pub type State = [Option<u64>; 16];
 
 /// Where these registers stand in a sample.
 const IN_SAMPLE: [usize; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 10, 11, 12, 13, 14, 15, 16, 17];
 
 /// The registers of a sample.
 pub fn state(registers: &Registers) -> State {
-    IN_SAMPLE.map(|at| Some(registers[at]))
+    IN_SAMPLE.map(|at| Held::Whole(registers[at]))
 }
 
 /// The code around an instruction, as far as its block goes.
@@ -59,7 +59,7 @@ pub struct Found {
     /// How many after it.
     pub ahead: usize,
     /// Which bytes, and whether it writes.
-    pub accesses: Vec<(u64, bool)>,
+    pub accesses: Accesses,
 }
 
 /// Why a sample is of no access.
@@ -153,7 +153,9 @@ impl Site {
             if let Some(instruction) = ran.get(distance - 1) {
                 take_back(factory, instruction, &mut before);
                 if let Some(accesses) = accesses(factory, instruction, &before) {
-                    let accesses = accesses.ok_or_else(|| why(factory, instruction))?;
+                    let accesses = accesses
+                        .or_else(|| computed_anew(factory, &ran[distance - 1..], before))
+                        .ok_or_else(|| why(factory, instruction))?;
                     let instruction = instruction.ip();
                     return Ok(Found { instruction, behind: distance, ahead: 0, accesses });
                 }
@@ -171,9 +173,34 @@ impl Site {
     }
 }
 
+/// The bytes that the first of `ran` accessed (the last that ran comes first), if its registers follow from what is
+/// known of them at the block's beginning; `before` is what is known of them at the access.
+fn computed_anew(
+    factory: &mut InstructionInfoFactory,
+    ran: &[Instruction],
+    before: State,
+) -> Option<Accesses> {
+    let (access, earlier) = ran.split_first()?;
+    // What taking back leaves known before each instruction, the access's first.
+    let mut known = vec![before];
+    for instruction in earlier {
+        let mut state = *known.last()?;
+        take_back(factory, instruction, &mut state);
+        known.push(state);
+    }
+    let mut state = known.pop()?;
+    for (instruction, known) in earlier.iter().zip(known).rev() {
+        apply(factory, instruction, &mut state);
+        for (held, other) in state.iter_mut().zip(known) {
+            *held = held.better(other);
+        }
+    }
+    accesses(factory, access, &state)?
+}
+
 /// Why the bytes of an instruction are unknown: with all registers known they may be still.
 fn why(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Dropped {
-    match accesses(factory, instruction, &[Some(0); 16]) {
+    match accesses(factory, instruction, &[Held::Whole(0); 16]) {
         Some(None) => Dropped::Segment,
         _ => Dropped::Changed,
     }
@@ -185,7 +212,7 @@ pub fn accesses(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
     state: &State,
-) -> Option<Option<Vec<(u64, bool)>>> {
+) -> Option<Option<Accesses>> {
     let info = factory.info(instruction);
     let used = info.used_memory().iter();
     let mut kinds = used.filter_map(|memory| Some((memory, writes(memory.access())?))).peekable();
@@ -195,171 +222,6 @@ pub fn accesses(
         Some((address, write))
     });
     Some(known.collect())
-}
-
-/// The number of a general register, whole or a part.
-fn number(register: Register) -> Option<usize> {
-    let full = register.full_register();
-    (register.is_gpr() && full >= Register::RAX && full <= Register::R15)
-        .then(|| full as usize - Register::RAX as usize)
-}
-
-/// What a register holds; flat segments begin at 0.
-fn value(state: &State, register: Register) -> Option<u64> {
-    if matches!(
-        register,
-        Register::None | Register::CS | Register::DS | Register::ES | Register::SS
-    ) {
-        return Some(0);
-    }
-    let whole = state[number(register)?]?;
-    Some(match register {
-        Register::AH | Register::CH | Register::DH | Register::BH => whole >> 8 & 0xff,
-        _ => whole & mask(register.size()),
-    })
-}
-
-fn mask(bytes: usize) -> u64 {
-    if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
-}
-
-/// The value of an operand that is a register or a constant, in the width of the first one.
-fn operand(instruction: &Instruction, at: u32, state: &State) -> Option<u64> {
-    match instruction.op_kind(at) {
-        OpKind::Register => {
-            let register = instruction.op_register(at);
-            number(register)?;
-            value(state, register)
-        }
-        OpKind::Memory => None,
-        _ => instruction.try_immediate(at).ok(),
-    }
-}
-
-/// The address that `lea` computes.
-fn place(instruction: &Instruction, state: &State) -> Option<u64> {
-    let (base, index) = (instruction.memory_base(), instruction.memory_index());
-    // The displacement holds the address itself.
-    let base_value = if base.is_ip() { 0 } else { value(state, base)? };
-    let index_value = value(state, index)?;
-    let address = instruction
-        .memory_displacement64()
-        .wrapping_add(base_value)
-        .wrapping_add(index_value.wrapping_mul(instruction.memory_index_scale().into()));
-    Some(if base.size() == 4 || index.size() == 4 { address & 0xffff_ffff } else { address })
-}
-
-/// What was written to is unknown from here.
-fn forget(factory: &mut InstructionInfoFactory, instruction: &Instruction, state: &mut State) {
-    for used in factory.info(instruction).used_registers() {
-        let reads = matches!(
-            used.access(),
-            OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-        );
-        if let (false, Some(number)) = (reads, number(used.register())) {
-            state[number] = None;
-        }
-    }
-}
-
-/// The register that an instruction computes as a whole, if that is what its first operand is.
-fn result(instruction: &Instruction) -> Option<(Register, usize)> {
-    let register = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register)
-        .then(|| instruction.op0_register())?;
-    // Writing to 32 bits clears the others; writing to fewer leaves them.
-    Some((register, number(register).filter(|_| register.size() >= 4)?))
-}
-
-/// Whether it moves the stack pointer by a constant.
-fn steps_stack(instruction: &Instruction) -> bool {
-    let both = [Mnemonic::Push, Mnemonic::Pop].contains(&instruction.mnemonic());
-    both && !(instruction.mnemonic() == Mnemonic::Pop
-        && instruction.op0_register() == Register::RSP)
-}
-
-const STACK: usize = 4;
-
-/// The registers after an instruction, from those before.
-pub fn apply(factory: &mut InstructionInfoFactory, instruction: &Instruction, state: &mut State) {
-    let old = *state;
-    forget(factory, instruction, state);
-    if steps_stack(instruction) {
-        let step = instruction.stack_pointer_increment() as i64 as u64;
-        state[STACK] = old[STACK].map(|pointer| pointer.wrapping_add(step));
-        return;
-    }
-    let Some((register, number)) = result(instruction) else { return };
-    let first = || value(&old, register);
-    let second = || operand(instruction, 1, &old);
-    let same =
-        || instruction.op1_kind() == OpKind::Register && instruction.op1_register() == register;
-    let computed = match instruction.mnemonic() {
-        Mnemonic::Mov => second(),
-        Mnemonic::Movzx => second(),
-        Mnemonic::Movsxd if register.size() == 8 => {
-            second().map(|value| value as u32 as i32 as i64 as u64)
-        }
-        Mnemonic::Lea => place(instruction, &old),
-        Mnemonic::Add => first().zip(second()).map(|(a, b)| a.wrapping_add(b)),
-        Mnemonic::Sub | Mnemonic::Xor if same() => Some(0),
-        Mnemonic::Sub => first().zip(second()).map(|(a, b)| a.wrapping_sub(b)),
-        Mnemonic::Xor => first().zip(second()).map(|(a, b)| a ^ b),
-        Mnemonic::And => first().zip(second()).map(|(a, b)| a & b),
-        Mnemonic::Or => first().zip(second()).map(|(a, b)| a | b),
-        Mnemonic::Inc => first().map(|a| a.wrapping_add(1)),
-        Mnemonic::Dec => first().map(|a| a.wrapping_sub(1)),
-        // Whatever else: written to, it is unknown already.
-        _ => return,
-    };
-    state[number] = computed.map(|value| value & mask(register.size()));
-}
-
-/// The registers before an instruction, from those after.
-pub fn take_back(
-    factory: &mut InstructionInfoFactory,
-    instruction: &Instruction,
-    state: &mut State,
-) {
-    let after = *state;
-    forget(factory, instruction, state);
-    if steps_stack(instruction) {
-        let step = instruction.stack_pointer_increment() as i64 as u64;
-        state[STACK] = after[STACK].map(|pointer| pointer.wrapping_sub(step));
-        return;
-    }
-    // The upper half of a register that only 32 bits were written of is lost.
-    let Some((register, number)) = result(instruction).filter(|(register, _)| register.size() == 8)
-    else {
-        return;
-    };
-    let now = after[number];
-    // An operand that is another register holds what it held.
-    let second = || {
-        let same =
-            instruction.op1_kind() == OpKind::Register && instruction.op1_register() == register;
-        if same { None } else { operand(instruction, 1, &after) }
-    };
-    state[number] = match instruction.mnemonic() {
-        Mnemonic::Add => now.zip(second()).map(|(a, b)| a.wrapping_sub(b)),
-        Mnemonic::Sub => now.zip(second()).map(|(a, b)| a.wrapping_add(b)),
-        Mnemonic::Xor => now.zip(second()).map(|(a, b)| a ^ b),
-        Mnemonic::Inc => now.map(|a| a.wrapping_sub(1)),
-        Mnemonic::Dec => now.map(|a| a.wrapping_add(1)),
-        Mnemonic::Lea => {
-            let (base, index) = (instruction.memory_base(), instruction.memory_index());
-            let plain = match (base == register, index == register) {
-                (true, false) => true,
-                (false, true) => instruction.memory_index_scale() == 1,
-                _ => false,
-            };
-            // With 0 in its place the rest of the sum is left.
-            let mut rest = after;
-            rest[number] = Some(0);
-            let rest = if plain { place(instruction, &rest) } else { None };
-            now.zip(rest).map(|(a, b)| a.wrapping_sub(b))
-        }
-        _ => return,
-    };
 }
 
 #[cfg(test)]
@@ -374,8 +236,6 @@ mod tests {
     use std::ffi::CString;
     use std::time::Duration;
 
-    type Accesses = Vec<(u64, bool)>;
-
     const AT: u64 = 0x40_0000;
 
     /// bx, di, sp and r8 hold something.
@@ -387,11 +247,19 @@ mod tests {
 
     /// What a sample before `ahead` is of, if `before` ran before it.
     fn of(before: &[u8], ahead_of: &[u8]) -> Result<(usize, usize, Accesses), Dropped> {
+        between(before, ahead_of, &sampled())
+    }
+
+    fn between(
+        before: &[u8],
+        ahead_of: &[u8],
+        registers: &Registers,
+    ) -> Result<(usize, usize, Accesses), Dropped> {
         let code = [before, ahead_of].concat();
         let at = AT + before.len() as u64;
         let behind = behind(&code, AT, at, |_| false);
         let site = Site { ahead: ahead(ahead_of, at), behind };
-        let found = site.access(&mut InstructionInfoFactory::new(), &sampled())?;
+        let found = site.access(&mut InstructionInfoFactory::new(), registers)?;
         Ok((found.behind, found.ahead, found.accesses))
     }
 
@@ -476,6 +344,41 @@ mod tests {
         assert_eq!((behind(false), behind(true)), (2, 1));
     }
 
+    /// for (int i...) sum += loaded[i], as gcc -O1 has it: the load overwrites its own index.
+    #[test]
+    fn a_load_over_its_own_index_is_told_wherever_its_loop_is_interrupted() {
+        // movslq %eax, %rdx; mov (%rbp,%rdx,8), %rdx; add %rdx, %rsi; add $1, %eax; cmp $0x10000, %eax; jne
+        let parts: [&[u8]; 6] = [
+            &[0x48, 0x63, 0xd0],
+            &[0x48, 0x8b, 0x54, 0xd5, 0x00],
+            &[0x48, 0x01, 0xd6],
+            &[0x83, 0xc0, 0x01],
+            &[0x3d, 0, 0, 1, 0],
+            &[0x75, 0xe7],
+        ];
+        for index in [5_i32, -5] {
+            let element = vec![(0x7f00_0000_u64.wrapping_add_signed(8 * i64::from(index)), false)];
+            for (at, distance) in
+                [(0, (0, 1)), (1, (0, 0)), (2, (1, 0)), (3, (2, 0)), (4, (3, 0)), (5, (4, 0))]
+            {
+                let mut registers = [0; 18];
+                registers[0] = u64::from((index + i32::from(at > 3)) as u32);
+                registers[3] = if at == 1 { i64::from(index) as u64 } else { 0xdead };
+                registers[6] = 0x7f00_0000;
+                assert_eq!(
+                    between(&parts[..at].concat(), &parts[at..].concat(), &registers),
+                    Ok((distance.0, distance.1, element.clone())),
+                    "{at}"
+                );
+            }
+        }
+        // mov (%rbx), %rbx; test: what a list's pointer was does not follow.
+        assert_eq!(of(&[0x48, 0x8b, 0x1b], &[0x48, 0x85, 0xdb]), Err(Dropped::Changed));
+        // movslq %eax, %rdx; mov (%rbp,%rdx,8), %rdx; mov %ecx, %eax: nor what the index was.
+        let lost = [parts[0], parts[1], &[0x89, 0xc8]].concat();
+        assert_eq!(of(&lost, &[0x75, 0xe7]), Err(Dropped::Changed));
+    }
+
     /// Random code of register arithmetic and accesses: bytes, and what it does, told independently of the decoder.
     #[derive(Clone, Debug)]
     enum Step {
@@ -487,6 +390,14 @@ mod tests {
         Add(u8, i8),
         /// mov r32, r32
         Narrow(u8, u8),
+        /// add r32, constant
+        AddNarrow(u8, i8),
+        /// movsxd r, r32
+        Sign(u8, u8),
+        /// shl r, constant
+        Shift(u8, u8),
+        /// mov r, [base + constant]
+        Load(u8, u8, i8),
         /// lea r, [base + index + constant]
         Lea(u8, u8, u8, i8),
         /// imul r, r
@@ -508,6 +419,12 @@ mod tests {
                 Self::Move(to, from) => vec![0x48, 0x89, both(to, from)],
                 Self::Add(to, value) => vec![0x48, 0x83, 0xc0 | to, value as u8],
                 Self::Narrow(to, from) => vec![0x89, both(to, from)],
+                Self::AddNarrow(to, value) => vec![0x83, 0xc0 | to, value as u8],
+                Self::Sign(to, from) => vec![0x48, 0x63, both(from, to)],
+                Self::Shift(to, by) => vec![0x48, 0xc1, 0xe0 | to, by],
+                Self::Load(to, base, value) => {
+                    vec![0x48, 0x8b, 0x40 | to << 3 | base, value as u8]
+                }
                 Self::Lea(to, base, index, value) => {
                     vec![0x48, 0x8d, 0x44 | to << 3, index << 3 | base, value as u8]
                 }
@@ -518,10 +435,11 @@ mod tests {
             }
         }
 
-        /// Runs it; the address that it stores to.
-        fn run(&self, r: &mut [u64; 16]) -> Option<u64> {
+        /// Runs it; the address that it accesses, and whether it stores.
+        fn run(&self, r: &mut [u64; 16]) -> Option<(u64, bool)> {
             let of = |at: u8| r[at as usize];
             let more = |value: i8| value as i64 as u64;
+            let mut accessed = None;
             let (to, result) = match *self {
                 Self::Two(op, to, from) => {
                     let (a, b) = (of(to), of(from));
@@ -530,14 +448,25 @@ mod tests {
                 Self::Move(to, from) => (to, of(from)),
                 Self::Add(to, value) => (to, of(to).wrapping_add(more(value))),
                 Self::Narrow(to, from) => (to, of(from) & 0xffff_ffff),
+                Self::AddNarrow(to, value) => (to, of(to).wrapping_add(more(value)) & 0xffff_ffff),
+                Self::Sign(to, from) => (to, of(from) as i32 as u64),
+                Self::Shift(to, by) => (to, of(to) << by),
+                Self::Load(to, base, value) => {
+                    let address = of(base).wrapping_add(more(value));
+                    accessed = Some((address, false));
+                    // Anything that is there.
+                    (to, !address.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                }
                 Self::Lea(to, base, index, value) => {
                     (to, of(base).wrapping_add(of(index)).wrapping_add(more(value)))
                 }
                 Self::Times(to, from) => (to, of(to).wrapping_mul(of(from))),
-                Self::Store(_, base, value) => return Some(of(base).wrapping_add(more(value))),
+                Self::Store(_, base, value) => {
+                    return Some((of(base).wrapping_add(more(value)), true));
+                }
             };
             r[to as usize] = result;
-            None
+            accessed
         }
     }
 
@@ -548,6 +477,10 @@ mod tests {
             (register(), register()).prop_map(|(a, b)| Step::Move(a, b)),
             (register(), any::<i8>()).prop_map(|(a, v)| Step::Add(a, v)),
             (register(), register()).prop_map(|(a, b)| Step::Narrow(a, b)),
+            (register(), any::<i8>()).prop_map(|(a, v)| Step::AddNarrow(a, v)),
+            (register(), register()).prop_map(|(a, b)| Step::Sign(a, b)),
+            (register(), 0..64_u8).prop_map(|(a, by)| Step::Shift(a, by)),
+            (register(), register(), any::<i8>()).prop_map(|(a, b, v)| Step::Load(a, b, v)),
             (register(), register(), register(), any::<i8>())
                 .prop_map(|(a, b, c, v)| Step::Lea(a, b, c, v)),
             (register(), register()).prop_map(|(a, b)| Step::Times(a, b)),
@@ -593,7 +526,7 @@ mod tests {
                     let of = place + found.ahead - found.behind;
                     if let Some((at, _, address)) = run.get(of) {
                         prop_assert_eq!(found.instruction, *at);
-                        prop_assert_eq!(found.accesses, vec![(address.unwrap(), true)]);
+                        prop_assert_eq!(found.accesses, vec![address.unwrap()]);
                         prop_assert_eq!(found.ahead.max(found.behind), nearest.unwrap());
                     }
                 } else {
