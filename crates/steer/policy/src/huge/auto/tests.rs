@@ -342,7 +342,7 @@ proptest! {
         let price = policy.helper_price(&machine());
         let best = script.iter().map(|(own, helper)| own + helper * price / 1000).min().unwrap();
         // Arms that cost ten times as much use up the budget for a while before the best one is tried again.
-        let done = grow(policy, machine(), script, 60_000, 4, 5, seed);
+        let done = grow(policy, machine(), script, 120_000, 4, 5, seed);
         let late = &done[done.len() / 3 * 2..];
         let cost: u64 = late.iter().map(|piece| piece.cost).sum();
         let regions: u64 = late.iter().map(|piece| piece.regions).sum();
