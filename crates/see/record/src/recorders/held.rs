@@ -99,6 +99,11 @@ fn forget(factory: &mut InstructionInfoFactory, instruction: &Instruction, state
     }
 }
 
+/// Whether its second operand is the register that it writes.
+fn is_twice(instruction: &Instruction, register: Register) -> bool {
+    instruction.op1_kind() == OpKind::Register && instruction.op1_register() == register
+}
+
 /// The register that an instruction computes as a whole, if that is what its first operand is.
 fn result(instruction: &Instruction) -> Option<(Register, usize)> {
     let register = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register)
@@ -107,11 +112,17 @@ fn result(instruction: &Instruction) -> Option<(Register, usize)> {
     Some((register, number(register).filter(|_| register.size() >= 4)?))
 }
 
-/// Whether it moves the stack pointer by a constant.
-fn steps_stack(instruction: &Instruction) -> bool {
+/// By how much it moves the stack pointer, if that is a constant.
+fn stack_step(instruction: &Instruction) -> Option<u64> {
     let both = [Mnemonic::Push, Mnemonic::Pop].contains(&instruction.mnemonic());
-    both && !(instruction.mnemonic() == Mnemonic::Pop
-        && instruction.op0_register() == Register::RSP)
+    let pops_itself =
+        instruction.mnemonic() == Mnemonic::Pop && instruction.op0_register() == Register::RSP;
+    (both && !pops_itself).then(|| instruction.stack_pointer_increment() as i64 as u64)
+}
+
+/// The stack pointer, moved by so much.
+fn stack_moved(state: &State, step: u64) -> Held {
+    Held::of(value(state, Register::RSP).map(|pointer| pointer.wrapping_add(step)))
 }
 
 const STACK: usize = 4;
@@ -120,17 +131,13 @@ const STACK: usize = 4;
 pub fn apply(factory: &mut InstructionInfoFactory, instruction: &Instruction, state: &mut State) {
     let old = *state;
     forget(factory, instruction, state);
-    if steps_stack(instruction) {
-        let step = instruction.stack_pointer_increment() as i64 as u64;
-        state[STACK] =
-            Held::of(value(&old, Register::RSP).map(|pointer| pointer.wrapping_add(step)));
+    if let Some(step) = stack_step(instruction) {
+        state[STACK] = stack_moved(&old, step);
         return;
     }
     let Some((register, number)) = result(instruction) else { return };
     let first = || value(&old, register);
     let second = || operand(instruction, 1, &old);
-    let same =
-        || instruction.op1_kind() == OpKind::Register && instruction.op1_register() == register;
     let computed = match instruction.mnemonic() {
         Mnemonic::Mov | Mnemonic::Movzx => second(),
         Mnemonic::Movsx | Mnemonic::Movsxd if instruction.op1_kind() == OpKind::Register => {
@@ -143,7 +150,7 @@ pub fn apply(factory: &mut InstructionInfoFactory, instruction: &Instruction, st
         }
         Mnemonic::Lea => place(instruction, &old),
         Mnemonic::Add => first().zip(second()).map(|(a, b)| a.wrapping_add(b)),
-        Mnemonic::Sub | Mnemonic::Xor if same() => Some(0),
+        Mnemonic::Sub | Mnemonic::Xor if is_twice(instruction, register) => Some(0),
         Mnemonic::Sub => first().zip(second()).map(|(a, b)| a.wrapping_sub(b)),
         Mnemonic::Xor => first().zip(second()).map(|(a, b)| a ^ b),
         Mnemonic::And => first().zip(second()).map(|(a, b)| a & b),
@@ -164,19 +171,15 @@ pub fn take_back(
 ) {
     let after = *state;
     forget(factory, instruction, state);
-    if steps_stack(instruction) {
-        let step = instruction.stack_pointer_increment() as i64 as u64;
-        state[STACK] =
-            Held::of(value(&after, Register::RSP).map(|pointer| pointer.wrapping_sub(step)));
+    if let Some(step) = stack_step(instruction) {
+        state[STACK] = stack_moved(&after, step.wrapping_neg());
         return;
     }
     let Some((register, number)) = result(instruction) else { return };
     let now = value(&after, register);
     // An operand that is another register holds what it held.
     let second = || {
-        let same =
-            instruction.op1_kind() == OpKind::Register && instruction.op1_register() == register;
-        if same { None } else { operand(instruction, 1, &after) }
+        if is_twice(instruction, register) { None } else { operand(instruction, 1, &after) }
     };
     let taken = match instruction.mnemonic() {
         Mnemonic::Add => now.zip(second()).map(|(a, b)| a.wrapping_sub(b)),
