@@ -77,9 +77,8 @@ impl Arguments {
         let kept = |name: &str| {
             let of =
                 kept.iter().filter(|(cell, kept)| cell.experiment == name && kept.failed.is_none());
-            let words =
-                |results: &PathBuf| format!("{} cells in {}", of.count(), results.display());
-            self.output.as_ref().map(words).map(|words| ("kept", words))
+            results
+                .map(|results| ("kept", format!("{} cells in {}", of.count(), results.display())))
         };
         for one in experiments {
             let needs = match input::needs(one) {
