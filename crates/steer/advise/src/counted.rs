@@ -91,8 +91,8 @@ impl<'a> Counted<'a> {
         });
         let mut text = text::table(&header, &rows.collect::<Vec<_>>());
         for arm in &self.advice.arms {
-            if let State::Breaks(why) | State::Starves(why) = &arm.state {
-                text.push_str(&format!("{} breaks the command: {why}\n", arm.lever.name()));
+            if let Some((what, why)) = arm.state.trouble() {
+                text.push_str(&format!("{} {what}: {why}\n", arm.lever.name()));
             }
         }
         self.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));

@@ -104,6 +104,17 @@ pub enum State {
     Starves(String),
 }
 
+impl State {
+    /// What it does to a command that cannot run under it, and how that was seen.
+    pub fn trouble(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Breaks(how) => Some(("breaks the command", how)),
+            Self::Starves(how) => Some(("needs more memory than there is", how)),
+            Self::Tried | Self::Out | Self::NoTime | Self::NotTried(_) => None,
+        }
+    }
+}
+
 /// A lever, and its runs.
 #[derive(Clone)]
 pub struct Arm {
@@ -692,6 +703,18 @@ mod tests {
         assert_eq!(told(&[0.1, 0.2, 0.4], &looks), Some(2));
         assert_eq!(told(&[0.1], &looks), Some(4));
         assert_eq!(told(&[], &looks), None);
+    }
+
+    #[test]
+    fn memory_that_ran_out_is_not_told_as_a_broken_command() {
+        let told = |state: State| state.trouble().map(|(what, how)| format!("{what}: {how}"));
+        let starves = told(State::Starves("killed at 64 MiB".into()));
+        assert_eq!(starves.as_deref(), Some("needs more memory than there is: killed at 64 MiB"));
+        assert_eq!(
+            told(State::Breaks("exit 1".into())).as_deref(),
+            Some("breaks the command: exit 1")
+        );
+        assert_eq!(told(State::NoTime), None);
     }
 
     #[test]
