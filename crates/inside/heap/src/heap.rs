@@ -585,7 +585,7 @@ impl<O: Os> Heap<O> {
 
     /// Bytes of the slot that starts at an address, if the page map alone tells.
     #[inline(always)]
-    fn plain_size(&self, address: usize) -> Option<usize> {
+    pub fn plain_size(&self, address: usize) -> Option<usize> {
         let plain = self.map.leaf(address)?.plain(address)?;
         SIZES.get(plain.class()).map(|&size| size as usize)
     }
@@ -634,6 +634,15 @@ impl<O: Os> Heap<O> {
                 }
                 self.hardened_usable(span.get(), object.addr())
             }
+            Found::Slot(span, _) => span.get().slot_size() as usize,
+            Found::Large(span) => span.get().usable(),
+            Found::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
+        }
+    }
+
+    /// Bytes that can be read at an object, without a lock; in hardened mode they may be more than the program's.
+    pub fn readable(&self, object: *const u8) -> usize {
+        match self.lookup(object.addr()) {
             Found::Slot(span, _) => span.get().slot_size() as usize,
             Found::Large(span) => span.get().usable(),
             Found::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),

@@ -15,7 +15,7 @@ use core::fmt::Write;
 use pagemill_heap::os::Os;
 
 use crate::libc::{EINVAL, ENOMEM, set_errno};
-use crate::{HEAP, libc, report, thread, tls};
+use crate::{HEAP, interim, libc, report, thread, tls};
 
 /// What glibc's malloc aligns to.
 const ALIGNMENT: usize = 16;
@@ -47,8 +47,10 @@ pub(crate) fn allocate(size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn allocate_uncached(size: usize) -> *mut u8 {
+    let cache = thread::cache();
     // SAFETY: the cache is this thread's own, and getting it has started the heap.
-    unsafe { HEAP.allocate_uncached(thread::cache(), size) }
+    let object = interim::within(|| unsafe { HEAP.allocate_uncached(cache, size) });
+    object.unwrap_or_else(|| interim::allocate(ALIGNMENT, size))
 }
 
 /// As [`allocate_uncached`]; a failure sets `errno`.
@@ -66,8 +68,10 @@ pub(crate) fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
     if size > isize::MAX as usize - align {
         return core::ptr::null_mut();
     }
+    let cache = thread::cache();
     // SAFETY: as for `allocate`; every caller makes sure of the power of two.
-    unsafe { HEAP.allocate_aligned(thread::cache(), align, size) }
+    let object = interim::within(|| unsafe { HEAP.allocate_aligned(cache, align, size) });
+    object.unwrap_or_else(|| interim::allocate(align, size))
 }
 
 /// Frees; null is ignored.
@@ -106,9 +110,11 @@ pub(crate) unsafe fn release_sized(object: *mut u8, size: usize) {
 #[cold]
 #[inline(never)]
 unsafe fn release_sized_uncached(object: *mut u8, size: usize) {
-    HEAP.check_size(object, size);
-    // SAFETY: as in `release_uncached`.
-    unsafe { HEAP.free_uncached(thread::cache(), object) }
+    if interim::size(object).is_none() {
+        interim::within(|| HEAP.check_size(object, size));
+    }
+    // SAFETY: as for this function.
+    unsafe { release_uncached(object) }
 }
 
 /// Frees what does not simply go to the thread's cache.
@@ -118,8 +124,12 @@ unsafe fn release_sized_uncached(object: *mut u8, size: usize) {
 #[cold]
 #[inline(never)]
 unsafe fn release_uncached(object: *mut u8) {
+    if interim::free(object) {
+        return;
+    }
+    let cache = thread::cache();
     // SAFETY: the cache is this thread's own, and getting it has started the heap; the rest is the caller's promise.
-    unsafe { HEAP.free_uncached(thread::cache(), object) }
+    interim::within(|| unsafe { HEAP.free_uncached(cache, object) });
 }
 
 /// # Safety
@@ -133,14 +143,55 @@ pub(crate) unsafe fn resize(object: *mut u8, size: usize) -> *mut u8 {
         unsafe { release(object) };
         return core::ptr::null_mut();
     }
-    // SAFETY: as for `release` on success.
-    or_no_memory(unsafe { HEAP.reallocate(thread::cache(), object, size) })
+    let cache = thread::cache();
+    if interim::size(object).is_none()
+        // SAFETY: as for `release` on success.
+        && let Some(resized) = interim::within(|| unsafe { HEAP.reallocate(cache, object, size) })
+    {
+        return or_no_memory(resized);
+    }
+    let moved = or_no_memory(allocate(size));
+    if !moved.is_null() {
+        // SAFETY: both are at least that long, and they are two objects; the program gives the old one up.
+        unsafe {
+            moved.copy_from_nonoverlapping(object, interim::readable(object).min(size));
+            release(object);
+        }
+    }
+    moved
+}
+
+/// As `malloc_usable_size(3)`; 0 of an object of the heap, if it is not to be had without a lock that the calling
+/// thread holds.
+#[inline(always)]
+pub(crate) fn usable_size(object: *const u8) -> usize {
+    match HEAP.plain_size(object.addr()) {
+        Some(size) => size,
+        None => usable_size_of_other(object),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn usable_size_of_other(object: *const u8) -> usize {
+    let size = interim::size(object);
+    size.or_else(|| interim::within(|| HEAP.usable_size(object))).unwrap_or(0)
 }
 
 pub(crate) fn zeroed(count: usize, size: usize) -> *mut u8 {
     match count.checked_mul(size) {
-        // SAFETY: as for `allocate`.
-        Some(bytes) => or_no_memory(unsafe { HEAP.allocate_zeroed(thread::cache(), bytes) }),
+        Some(bytes) => {
+            // SAFETY: as for `allocate`.
+            if let Some(object) = unsafe { HEAP.allocate_cached(tls::cache(), bytes) } {
+                // SAFETY: the object is at least this long.
+                unsafe { object.write_bytes(0, bytes) };
+                return object;
+            }
+            let cache = thread::cache();
+            // SAFETY: as for `allocate`.
+            let object = interim::within(|| unsafe { HEAP.allocate_zeroed(cache, bytes) });
+            or_no_memory(object.unwrap_or_else(|| interim::zeroed(bytes)))
+        }
         None => no_memory(),
     }
 }
@@ -264,12 +315,13 @@ export! {
     }
     /// `malloc_usable_size(3)`: all of the object may be used, and the answer does not change.
     "malloc_usable_size" as malloc_usable_size, "mesh_usable_size" as mesh_usable_size = fn(object: *const u8) -> usize {
-        HEAP.usable_size(object)
+        usable_size(object)
     }
     /// `malloc_trim(3)`: gives back everything that can be, whatever `pad` says. 1 if that was anything.
     "malloc_trim" as malloc_trim = fn(_pad: usize) -> c_int {
+        let cache = thread::cache();
         // SAFETY: the cache is this thread's own, and getting it has started the heap.
-        c_int::from(unsafe { HEAP.trim(thread::cache()) } > 0)
+        c_int::from(interim::within(|| unsafe { HEAP.trim(cache) }).is_some_and(|given| given > 0))
     }
     /// `mallopt(3)`: every parameter is taken and none changes anything, for they steer another allocator.
     "mallopt" as mallopt = fn(_parameter: c_int, _value: c_int) -> c_int {
@@ -301,7 +353,7 @@ export! {
     }
     /// Mesh's name for "is this pointer in the heap".
     "mesh_in_bounds" as mesh_in_bounds = fn(pointer: *const u8) -> c_int {
-        c_int::from(HEAP.owns(pointer))
+        c_int::from(interim::size(pointer).is_some() || HEAP.owns(pointer))
     }
     /// Mesh's control function; see `report::control`.
     "mesh_mallctl" as mesh_mallctl = fn(name: *const c_char, old: *mut usize, old_len: *mut usize, new: *const usize, new_len: usize) -> c_int {

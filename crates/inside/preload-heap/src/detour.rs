@@ -25,7 +25,7 @@ use core::hint::black_box;
 use pagemill_heap::os::Os as _;
 
 use crate::libc::{ENOMEM, set_errno};
-use crate::{HEAP, c, libc, say, settings, sys};
+use crate::{HEAP, c, interim, libc, say, settings, sys};
 
 /// Bytes of a jump; the functions of a program are at least 16 apart.
 const JUMP: usize = 14;
@@ -154,7 +154,7 @@ pub(crate) fn set_up() {
 }
 
 fn ours(object: *const u8) -> bool {
-    HEAP.owns(object)
+    interim::size(object).is_some() || HEAP.owns(object)
 }
 
 /// # Safety
@@ -167,7 +167,7 @@ unsafe extern "C" fn release(object: *mut u8) {
 }
 
 extern "C" fn usable_size(object: *const u8) -> usize {
-    if ours(object) { HEAP.usable_size(object) } else { 0 }
+    if ours(object) { c::usable_size(object) } else { 0 }
 }
 
 extern "C" fn good_size(size: usize) -> usize {

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use pagemill_heap::Cache;
 
-use crate::{HEAP, libc, tls};
+use crate::{HEAP, interim, libc, tls};
 
 pub(crate) const FRESH: usize = 0;
 pub(crate) const ATTACHED: usize = 1;
@@ -43,6 +43,7 @@ unsafe extern "C" fn leave(value: *mut c_void) {
 pub(crate) fn close(cache: *mut Cache) {
     tls::set_cache(core::ptr::null_mut());
     tls::set_state(CLOSED);
+    // A thread that ends in a handler which interrupted it within the heap leaves its cache behind.
     // SAFETY: the cache is this thread's, and the only reference to it was cleared.
-    unsafe { HEAP.detach(cache) };
+    interim::within(|| unsafe { HEAP.detach(cache) });
 }

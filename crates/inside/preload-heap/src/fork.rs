@@ -6,11 +6,11 @@
 //! - Signals are blocked from before the first lock is taken until the last is free, so that no handler finds its own
 //!   thread holding what it wants; but those of faults, which nothing here makes. A handler may allocate and fork while
 //!   its thread forks.
-//! - A handler may fork that interrupted its thread within the heap. What that thread holds stays held, in the parent
-//!   and in the child, until the handler returns and the thread goes on. Other locks, and the helper between two
-//!   slices, are waited for unless somebody waits for what the thread holds: they may be that one's. What is not had
-//!   then is in the child as after a raw `clone`. So no wait is in vain: a timer that fires meanwhile would have its
-//!   handler fork again before the thread can go on, for ever.
+//! - A handler may fork that interrupted its thread within the heap (and allocate: `interim.rs`). What that thread
+//!   holds stays held, in the parent and in the child, until the handler returns and the thread goes on. Other locks,
+//!   and the helper between two slices, are waited for unless somebody waits for what the thread holds: they may be
+//!   that one's. What is not had then is in the child as after a raw `clone`. So no wait is in vain: a timer that fires
+//!   meanwhile would have its handler fork again before the thread can go on, for ever.
 //! - `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing.
 //! - A raw `clone` or `fork` system call cannot be seen. The child finds its copy of the `MADV_WIPEONFORK` page
 //!   zeroed at its next slow path (`copied.rs`), makes the locks new and goes on. What another thread was changing

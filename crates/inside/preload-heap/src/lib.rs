@@ -1,7 +1,7 @@
 //! `libpagemill_heap.so`: the C malloc family over the compacting heap; glue only.
 //!
 //! ```text
-//!  c, cxx, report ──► thread ──► start ──► fork, exit, copied ──► settings ──► environment
+//!  c, cxx, report ──► interim, thread ──► start ──► fork, exit, copied ──► settings ──► environment
 //!    └─► HEAP ──► os ──► copied, refresh, say
 //!                  └──► helper ──► helper::housekeeping ──► HEAP, ENGINE, kernel, pressure
 //! ```
@@ -23,6 +23,7 @@ mod environment;
 mod exit;
 mod fork;
 mod helper;
+mod interim;
 mod kernel;
 mod line;
 mod namespace;

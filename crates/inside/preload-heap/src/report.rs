@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use crate::helper::{self, state};
 use crate::line::Line;
-use crate::{HEAP, fork, libc, pagemill_stats, say, settings, start, sys, thread};
+use crate::{HEAP, fork, interim, libc, pagemill_stats, say, settings, start, sys, thread, tls};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]
@@ -144,7 +144,7 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
             pagemill_stats.saved_bytes.load(Ordering::Relaxed) as usize
         }
         // SAFETY: the cache is this thread's own.
-        b"mesh.scavenge" => unsafe { HEAP.trim(thread::cache()) },
+        b"mesh.scavenge" => interim::within(|| unsafe { HEAP.trim(thread::cache()) }).unwrap_or(0),
         b"stats.allocated" => totals.live.saturating_sub(totals.cached),
         b"stats.active" => totals.live + totals.free_slots,
         b"stats.resident" => (totals.live + totals.free_slots + totals.dirty + totals.metadata)
@@ -167,9 +167,9 @@ extern "C" fn at_exit() {
     // A handler that allocated meanwhile would wait for a lock that its own thread holds.
     let mask = sys::set_signal_mask(fork::SIGNALS);
     if HEAP.config().hardened {
-        HEAP.check_held();
+        interim::within(|| HEAP.check_held());
     }
-    if settings::get().stats_at_exit {
+    if settings::get().stats_at_exit && !tls::is_within() {
         print();
     }
     sys::set_signal_mask(mask);

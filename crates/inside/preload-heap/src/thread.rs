@@ -13,7 +13,7 @@
 use pagemill_heap::Cache;
 
 use crate::exit::{self, ATTACHED, CLOSED, FRESH};
-use crate::{HEAP, libc, start, sys, tls};
+use crate::{HEAP, interim, libc, start, sys, tls};
 
 /// The calling thread's cache; made now if it is fresh. Null if it has none.
 #[inline(always)]
@@ -39,7 +39,7 @@ fn without_cache() -> *mut Cache {
     // From here on a call from within (a signal handler, or calloc by pthread_setspecific for a late key)
     // finds the state changed and does not come here again.
     tls::set_state(ATTACHED);
-    let cache = HEAP.attach();
+    let cache = interim::within(|| HEAP.attach()).unwrap_or(core::ptr::null_mut());
     if cache.is_null() {
         tls::set_state(FRESH);
         return cache;

@@ -1,4 +1,4 @@
-//! The library's thread-local storage: four words a thread, in the initial-exec model.
+//! The library's thread-local storage: five words a thread, in the initial-exec model.
 //!
 //! `thread_local!` would go through `__tls_get_addr`, which may call malloc, and its destructors through
 //! `__cxa_thread_atexit_impl`, which calls calloc. So the block is made by the assembler and addressed at an offset
@@ -10,6 +10,7 @@
 //!               + 8   state, see `thread`
 //!               + 16  of a fork under way: its state, see `fork`
 //!               + 24  the signal mask from before it
+//!               + 32  whether the thread is within the heap, see `interim`
 //! ```
 
 use core::arch::{asm, global_asm};
@@ -21,9 +22,9 @@ global_asm!(
     ".globl pagemill_tls",
     ".hidden pagemill_tls",
     ".type pagemill_tls, @object",
-    ".size pagemill_tls, 32",
+    ".size pagemill_tls, 40",
     "pagemill_tls:",
-    ".zero 32",
+    ".zero 40",
     ".text",
 );
 
@@ -135,6 +136,18 @@ pub(crate) fn fork_mask() -> u64 {
 /// Sets it.
 pub(crate) fn set_fork_mask(mask: u64) {
     store::<24>(mask as usize);
+}
+
+/// Whether this thread is within the heap; in a signal handler, whether it interrupted it there.
+#[inline(always)]
+pub(crate) fn is_within() -> bool {
+    load::<32>() != 0
+}
+
+/// Sets it.
+#[inline(always)]
+pub(crate) fn set_within(within: bool) {
+    store::<32>(usize::from(within));
 }
 
 /// The thread pointer: another one for each thread that lives, and the same in the child of a fork. It is aligned.

@@ -5,6 +5,8 @@
 //   malloc-in-fork   the program forks, the handler allocates
 //   fork-in-fork     the program forks, the handler forks
 //   fork-in-malloc   the program allocates, the handler forks; one child in four goes on where the handler found it
+//   child-in-malloc  the program allocates, the handler forks, and the child allocates in the handler; 20 times SECONDS
+//   malloc-in-malloc the program allocates, and the handler too; as often
 //   threads          as fork-in-malloc, by _Fork(), while other threads allocate
 //   by-timer         as fork-in-malloc, by a timer that fires every 3 ms whether the handler has ended or not; the
 //                    program goes on until it has made so many thousands of rounds as SECONDS says
@@ -12,6 +14,7 @@
 //                    that are few and each taken under a lock; a quarter of the rounds; nobody waits for the children
 #define _GNU_SOURCE
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -95,11 +98,65 @@ static void arm(void) {
     setitimer(ITIMER_REAL, &timer, 0);
 }
 
+// In the handler: objects of many sizes, resized and asked for their size, and one of the program's before. Each
+// keeps its bytes; what is zero is to be so.
+static void use_in_handler(struct slot *of_program) {
+    static const size_t sizes[] = {1, 24, 100, 700, 3000, 9000, 40000, 70000, 300000, 3000000};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    unsigned char *objects[SIZES];
+    for (int i = 0; i < SIZES; i++) {
+        objects[i] = i % 3 ? malloc(sizes[i]) : calloc(1, sizes[i]);
+        if (!objects[i] || (uintptr_t)objects[i] % 16) _exit(10);
+        if (i % 3 == 0 && (objects[i][0] | objects[i][sizes[i] - 1])) _exit(11);
+        memset(objects[i], i + 1, sizes[i]);
+    }
+    for (int i = 0; i < SIZES; i++) {
+        unsigned char *larger = realloc(objects[i], sizes[i] * 2);
+        if (!larger) _exit(12);
+        for (size_t at = 0; at < sizes[i]; at++)
+            if (larger[at] != i + 1) _exit(13);
+        if (malloc_usable_size(larger) < sizes[i] * 2) _exit(14);
+        objects[i] = larger;
+    }
+    unsigned char *page = aligned_alloc(4096, 5000);
+    if (!page || (uintptr_t)page % 4096) _exit(15);
+    free(page);
+    for (int i = SIZES; i-- > 0;) free(objects[i]);
+    if (of_program && of_program->object) {
+        check(of_program);
+        unsigned char *moved = realloc(of_program->object, of_program->size + 50000);
+        if (!moved || moved[of_program->size - 1] != of_program->byte) _exit(16);
+        free(moved);
+    }
+}
+
+// What only handlers use.
+static struct slot kept;
+
 static void on_signal(int signal) {
     (void)signal;
     int before = errno;
     handled++;
-    if (!strcmp(what, "malloc-in-fork")) {
+    if (!strcmp(what, "malloc-in-malloc")) {
+        use_in_handler(0);
+    } else if (!strcmp(what, "child-in-malloc")) {
+        pid_t child = fork();
+        if (child == 0) {
+            in_child = 1;
+            alarm(60);
+            sigset_t none;
+            sigemptyset(&none);
+            struct sigaction usual = {.sa_handler = SIG_DFL};
+            sigaction(SIGALRM, &usual, 0);
+            sigprocmask(SIG_SETMASK, &none, 0);
+            use_in_handler(&kept);
+            if (handled % 4) _exit(0);
+            // The program goes on where the handler found it.
+            kept.object = 0;
+            return;
+        }
+        if (child > 0) reap(child);
+    } else if (!strcmp(what, "malloc-in-fork")) {
         for (int i = 0; i < 8; i++) {
             size_t size = 1 + (size_t)handled * 7919 % 300000;
             unsigned char *object = malloc(size);
@@ -157,9 +214,12 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, 0);
     often = !strcmp(what, "often-by-timer");
+    int in_handler = strstr(what, "-in-malloc") && strcmp(what, "fork-in-malloc");
     if (often) signal(SIGCHLD, SIG_IGN);
     struct slot *slots = calloc(SLOTS, sizeof *slots);
-    churn(slots, 20000);
+    churn(slots, in_handler ? 2000 : 20000);
+    kept = (struct slot){.object = malloc(3000), .size = 3000, .byte = 7};
+    memset(kept.object, 7, 3000);
     pthread_t threads[THREADS];
     int many = !strcmp(what, "threads") ? THREADS : 0;
     for (int i = 0; i < many; i++)
@@ -172,7 +232,7 @@ int main(int argc, char **argv) {
     else
         arm();
     long rounds = 0, enough = atol(argv[2]) * (often ? 250 : 1000);
-    while (by_timer ? rounds < enough : now() < end) {
+    while (by_timer ? rounds < enough : in_handler ? handled < 20 * atoi(argv[2]) : now() < end) {
         if (strstr(what, "in-fork")) {
             pid_t child = fork();
             if (child == 0) {

@@ -55,6 +55,20 @@ fn handlers_allocate_and_fork_wherever_they_find_the_program() {
     }
 }
 
+/// Under `h`, where each call holds a lock for most of its time, a child that a handler forked which had interrupted
+/// malloc waited for ever for what its own thread held, and so did the handler itself.
+#[test]
+fn handlers_that_interrupt_the_heap_and_their_children_allocate() {
+    let _machine = shared();
+    let Some(forks) = program("forks_in_handlers.c") else { return };
+    for config in ["0n", "2n", "0y", "1y", "2y", "h"] {
+        for way in ["child-in-malloc", "malloc-in-malloc"] {
+            let run = Run::new(&forks).args([way, "2", &seed()]);
+            run.on(Heap { config, ..REMAP }).limit(120).outcome().succeeded();
+        }
+    }
+}
+
 /// Each fork waited 20 ms for what its own thread kept others from giving up, or looked for 0.5 ms whether its own
 /// thread had been interrupted as it took a lock, and the next signal came before.
 #[test]
