@@ -11,7 +11,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use support::traced::{can_trace, children, recorder, text};
-use support::{compiled, until};
+use support::{compiled, pagemill_with, until};
 use tempfile::TempDir;
 
 const KILLED: &str = include_str!("programs/killed.c");
@@ -128,6 +128,30 @@ fn ends_as_ever(who: &[&[Who]], moments: impl Iterator<Item = u64>) {
 #[test]
 fn while_it_is_taken_over() {
     ends_as_ever(&[&[Tracer]], (0..20).map(|at| 3 * at));
+}
+
+/// The recording looked like one of a program that had ended when its recorder was killed.
+#[test]
+fn a_recording_says_that_its_recorder_was_killed() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "killed", KILLED, &["-O1", "-pthread"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    let mut run = Run::start(&program, &["16"]);
+    let recording = run.room.path().join("rec");
+    until("a recording to be begun", || recording.join("meta.json").exists());
+    run.kill(&[Recorder]);
+    run.recorder.wait().unwrap();
+    let tracer = run.tracer;
+    let number = started(tracer);
+    until("the tracer to end", || number.is_none() || started(tracer) != number);
+    let report = pagemill_with(&["report", text(&recording)]);
+    let said = report.out;
+    assert!(said.contains("which was let go then: the recorder was killed"), "{said}");
+    let (said, errors) = run.end();
+    assert_eq!(said, "wrong 0\n");
+    assert!(errors.contains("unrecorded from then on: the recorder was killed"), "{errors}");
 }
 
 #[test]

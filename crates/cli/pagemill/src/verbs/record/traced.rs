@@ -12,7 +12,7 @@ use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;
-use pagemill_model::recording::Writer;
+use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::accesses::{self, Done, Traced};
@@ -99,7 +99,8 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
     let page = pagemill_kernel::page_size() as u64;
     let done = traced.record(signals, page, &mut writer)?;
     let ended = done.ended;
-    concluded(&stat, done, writer);
+    let deserted = supervisor.is_some_and(|supervisor| !supervisor.lives());
+    concluded(&stat, done, deserted, writer);
     // That of an attached process is not ours to pass on.
     Ok(Ok(match ended {
         _ if arguments.pid.is_some() => Exit::Ok,
@@ -184,13 +185,22 @@ fn untraceable(path: &Path) -> Result<Option<String>> {
     Ok(sanitized)
 }
 
-/// Finishes the recording and says what came of it.
-fn concluded(stat: &Stat, done: Done, mut writer: Writer) {
+/// Finishes the recording and says what came of it; `deserted` by the process that was to pass the status on.
+fn concluded(stat: &Stat, done: Done, deserted: bool, mut writer: Writer) {
     let Done { ended, intervals, accesses, failure, live, abandoned } = done;
-    if let Some(why) = &abandoned {
-        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
-    }
     let meta = writer.meta_mut();
+    let killed = || {
+        let told = deserted && ended == Ended::LetGo;
+        told.then(|| {
+            "the recorder was killed, and the program's status is not passed on".to_owned()
+        })
+    };
+    if let Some(why) = abandoned.or_else(killed) {
+        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
+        let at = Nanos::from(clock::monotonic()).since(meta.started);
+        let what = format!("the program from {} on, which was let go then", at.to_string().trim());
+        meta.not_measured.push(NotMeasured { what, why });
+    }
     (meta.exit_status, meta.exit_signal) = match ended {
         Ended::Exited(code) => (Some(code as u64), None),
         Ended::Killed(signal) => (Some(128 + signal as u64), Some(signal as u64)),
@@ -214,9 +224,15 @@ fn concluded(stat: &Stat, done: Done, mut writer: Writer) {
         eprintln!("pagemill: {error:#}");
     }
     let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
+    let nothing = accesses == 0;
     let intervals = counted(intervals, "interval", "intervals");
     let accesses = counted(accesses, "access", "accesses");
     eprintln!("recorded {intervals}, {accesses} of {comm} ({pid}) in {path}");
+    if nothing {
+        eprintln!(
+            "pagemill: there is nothing in it: {comm} ended at once, or touched no memory meanwhile"
+        );
+    }
     if let Ended::Killed(signal) = ended {
         eprintln!("{comm} was ended by signal {signal}");
     }

@@ -98,7 +98,7 @@ fn header(report: &Report) -> Vec<(&'static str, String)> {
     let mut length = length.or_else(all).unwrap_or_else(|| "unknown".into());
     if let Some(at) = report.reader.truncated_at() {
         length.push_str(&format!(
-            ", truncated at {}: the recorder did not finish",
+            ", truncated at {}: the recorder was killed, or is still at work",
             at.to_string().trim()
         ));
     }
