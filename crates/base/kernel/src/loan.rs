@@ -32,7 +32,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -369,6 +369,9 @@ impl<S: Settings> Journal<S> {
 
     pub(crate) fn load(directory: &Path, name: &str) -> Result<Option<Self>> {
         let path = Self::path(directory, name);
+        if !is_there(directory)? {
+            return Ok(None);
+        }
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -425,14 +428,34 @@ impl<S: Settings> Journal<S> {
     }
 }
 
+/// Whether `directory` is there: root's or the caller's, and nobody else may write there. What another user put there
+/// could keep whoever opens it waiting, or name settings to "restore".
+fn is_there(directory: &Path) -> Result<bool> {
+    let there = match fs::symlink_metadata(directory) {
+        Ok(there) => there,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(Error::io("use", directory.display(), error)),
+    };
+    let owned = there.uid() == 0 || there.uid() == rustix::process::geteuid().as_raw();
+    if there.is_dir() && owned && there.mode() & 0o022 == 0 {
+        return Ok(true);
+    }
+    let why = "it is no directory, is another user's, or others may write there: what it says cannot be believed";
+    let remove = format!("remove it as root: rm -r {}", directory.display());
+    Err(Error::new(Kind::Permission, "use", directory.display(), why).advise(remove))
+}
+
 /// Makes `directory` so that all may look into it, whatever the umask; one that is there stays as its maker has it.
-pub fn make(directory: &Path) -> std::io::Result<()> {
-    if directory.is_dir() {
+pub fn make(directory: &Path) -> Result<()> {
+    if is_there(directory)? {
         return Ok(());
     }
-    fs::create_dir_all(directory)?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o755)))
+        .map_err(|error| Error::io("create", directory.display(), error).advise(AS_ROOT))
 }
+
+const AS_ROOT: &str = "run as root: the system's settings are root's to change";
 
 /// Holds the lock of a name until dropped.
 pub(crate) struct Lock {
@@ -441,11 +464,9 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn take(directory: &Path, name: &str) -> Result<Self> {
-        let advice = "run as root: the system's settings are root's to change";
-        make(directory)
-            .map_err(|error| Error::io("create", directory.display(), error).advise(advice))?;
+        make(directory)?;
         let path = directory.join(format!("{name}.lock"));
-        let failed = |error| Error::io("lock", path.display(), error).advise(advice);
+        let failed = |error| Error::io("lock", path.display(), error).advise(AS_ROOT);
         let mut options = File::options();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(&path).map_err(failed)?;
@@ -617,6 +638,23 @@ mod tests {
         }
         assert_eq!(kinds.len(), 3, "journal, lock and mark: {kinds:?}");
         loan.give_back().unwrap();
+    }
+
+    /// Root opened a FIFO that another user had put in place of the lock, and waited for ever; and a journal of theirs
+    /// would have been "restored".
+    #[test]
+    fn a_directory_that_others_may_write_is_not_used() {
+        let (_root, linux, directory) = machine();
+        fs::create_dir_all(&directory).unwrap();
+        let fifo = std::process::Command::new("mkfifo").arg(directory.join("frag.lock")).status();
+        assert!(fifo.unwrap().success());
+        let journal = Journal::<Files>::path(&directory, "frag");
+        fs::write(&journal, format!("found {PROACTIVENESS} 99\n")).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap_err();
+        assert!(format!("{refused:#}").contains("rm -r"), "{refused:#}");
+        recover_files(&linux, &directory).unwrap_err();
+        assert_eq!(now(&linux, PROACTIVENESS), "20");
     }
 
     #[test]

@@ -114,8 +114,7 @@ fn path(directory: &Path, token: &str) -> PathBuf {
 impl Board {
     /// Makes the directory where it is missing.
     pub fn claim(directory: &Path) -> Result<Self> {
-        let failed = |error| Error::io("create", directory.display(), error);
-        loan::make(directory).map_err(failed)?;
+        loan::make(directory)?;
         Ok(Self { directory: directory.to_owned(), mark: Presence::claim(directory, "tier")? })
     }
 
