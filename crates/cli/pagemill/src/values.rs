@@ -1,5 +1,7 @@
 //! Values of the command line that several verbs take.
 
+use std::path::{Path, PathBuf};
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
 use pagemill_model::{Nanos, Pid};
@@ -63,6 +65,14 @@ pub struct Printed {
     /// are)
     #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     csv: Option<String>,
+}
+
+/// A parser of a directory to write: `-` is no name for one.
+pub fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    clap::builder::PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Err("it is a directory, which standard output cannot be (./- is one of that name)"),
+        false => Ok(path),
+    })
 }
 
 /// Whether a recording's answer is to be passed on.

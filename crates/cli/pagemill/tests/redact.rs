@@ -59,6 +59,7 @@ fn what_is_redacted_names_no_command_no_process_and_no_file_of_the_user() {
                 vec!["plan", rec],
                 vec!["plan", rec, "--explain"],
                 vec!["hugepages", rec],
+                vec!["live", rec, "--once"],
             ]);
         }
         for call in calls {
@@ -90,12 +91,20 @@ fn what_is_redacted_names_no_command_no_process_and_no_file_of_the_user() {
     assert!(shown > 0 && shows > 0, "{shown} {shows}");
     let mut sleeping = std::process::Command::new(&program);
     // It waits in its last page until its standard input ends.
-    let mut child = sleeping.arg("x").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    sleeping.arg("x").stdin(std::process::Stdio::piped()).env("LD_PRELOAD", support::library());
+    let mut child = sleeping.spawn().unwrap();
     let pid = child.id().to_string();
-    for options in [&[][..], &["--redact"], &["--redact", "--json"]] {
-        let run = ran(pagemill().args(["hugepages", "-p", &pid]).args(options));
-        assert_eq!(run.code(), Some(0), "{run:?}");
-        assert_eq!(secret(run.out.as_bytes()), options.is_empty(), "{run:?}");
+    for call in [
+        &["hugepages", "-p", &pid][..],
+        &["heap", &pid],
+        &["live", "-p", &pid, "--once", "--interval", "100ms"],
+        &["advise", "-p", &pid, "--for", "1s"],
+    ] {
+        for options in [&[][..], &["--redact"], &["--redact", "--json"]] {
+            let run = ran(pagemill().args(call).args(options));
+            assert_eq!(run.code(), Some(0), "{call:?}: {run:?}");
+            assert_eq!(secret(run.out.as_bytes()), options.is_empty(), "{call:?}: {run:?}");
+        }
     }
     drop(child.stdin.take());
     child.wait().unwrap();

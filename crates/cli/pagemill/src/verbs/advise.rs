@@ -21,9 +21,11 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::exit::{Exit, permitted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
+use pagemill_model::recording::Redactor;
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid, Source as _};
 use pagemill_sim::sweep::Sweep;
+use serde_json::Value;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,6 +98,8 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     /// A process that runs already: what levers may bring to it is estimated from what is seen of it; nothing is tried.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = crate::values::process)]
     pid: Option<Pid>,
@@ -174,17 +178,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         advice => advice?,
     };
+    let mut advice = advice;
+    let mut told = arguments.told(&mut advice.words);
     if arguments.counters {
-        return counters(&linux, &advice, arguments.printed.json);
+        return counters(&linux, &advice, arguments.printed.json, &mut told);
     }
     if let Some(path) = &arguments.html {
-        files::write(path, advice.html(), arguments.force)?;
+        files::write(path, told.text(advice.html()), arguments.force)?;
         eprintln!("wrote {}", path.display());
     }
     if arguments.printed.json {
-        crate::answer::print("advise", advice.json())?;
+        crate::answer::print("advise", told.json(advice.json()))?;
     } else {
-        pagemill_launch::stdio::stdout(&advice.text());
+        pagemill_launch::stdio::stdout(&told.text(advice.text()));
     }
     Ok(match (advice.helps(), advice.undecided()) {
         (true, _) => Exit::Finding,
@@ -197,11 +203,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 /// What was counted with and without huge pages.
-fn counters(linux: &Linux, advice: &session::Advice, json: bool) -> Result<Exit> {
+fn counters(linux: &Linux, advice: &session::Advice, json: bool, told: &mut Told) -> Result<Exit> {
     let counted = Counted::of(linux, advice)?;
     match json {
-        true => crate::answer::print("counters", counted.json())?,
-        false => pagemill_launch::stdio::stdout(&counted.text()),
+        true => crate::answer::print("counters", told.json(counted.json()))?,
+        false => pagemill_launch::stdio::stdout(&told.text(counted.text())),
     }
     Ok(if counted.failed() == 0 { Exit::Ok } else { Exit::Finding })
 }
@@ -209,7 +215,7 @@ fn counters(linux: &Linux, advice: &session::Advice, json: bool) -> Result<Exit>
 /// Estimates, of a process or a recording.
 fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     let seen = match (&arguments.recording, arguments.pid) {
-        (Some(path), _) => return recorded(linux, path, arguments.printed.json),
+        (Some(path), _) => return recorded(linux, path, arguments),
         (None, Some(pid)) => {
             let signals = Signals::block(signal::ENDS)?;
             glance::process(linux, pid, time(arguments.time), &signals)
@@ -221,17 +227,23 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         Err(error) => return permitted(Err(error)),
         Ok(seen) => seen,
     };
+    let mut seen = seen;
+    let mut told = arguments.told(&mut seen.words);
+    if arguments.redact.redact {
+        seen.whose = arguments.pid.map_or_else(String::new, |pid| format!("process {pid}"));
+    }
     if arguments.printed.json {
-        crate::answer::print("advise-estimates", seen.json())?;
+        crate::answer::print("advise-estimates", told.json(seen.json()))?;
     } else {
-        pagemill_launch::stdio::stdout(&seen.text());
+        pagemill_launch::stdio::stdout(&told.text(seen.text()));
     }
     Ok(Exit::Ok)
 }
 
 /// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.
-fn recorded(linux: &Linux, path: &Path, json: bool) -> Result<Exit> {
-    let mut reader = pagemill_launch::context::recording(path, false)?;
+fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
+    let (json, redact) = (arguments.printed.json, arguments.redact.redact);
+    let mut reader = pagemill_launch::context::recording(path, redact)?;
     let meta = reader.meta().clone();
     let rows = |dataset: &str| meta.parts.get(dataset).map_or(0, |parts| parts.rows);
     let intervals = rows("touched") > 1;
@@ -308,7 +320,36 @@ fn simulated(program: Program, path: &Path) -> Option<Simulated> {
     }
 }
 
+/// How an answer is told: as it is, or without what says whose it is.
+struct Told(Option<Redactor>);
+
+impl Told {
+    fn text(&mut self, text: String) -> String {
+        match &mut self.0 {
+            Some(redactor) => redactor.text(&text),
+            None => text,
+        }
+    }
+
+    fn json(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(all) => all.into_iter().map(|one| self.json(one)).collect(),
+            Value::Object(all) => all.into_iter().map(|(key, one)| (key, self.json(one))).collect(),
+            other => other,
+        }
+    }
+}
+
 impl Arguments {
+    /// How the answer on a command of these words is told; redacted, it is another one.
+    fn told(&self, words: &mut Vec<OsString>) -> Told {
+        if self.redact.redact {
+            *words = vec!["(redacted)".into()];
+        }
+        Told(self.redact.redact.then(Redactor::default))
+    }
+
     fn options(&self) -> Result<Options> {
         let metric = self.metric.as_ref().map(|text| {
             let pattern = regex::bytes::Regex::new(text)

@@ -44,6 +44,8 @@ pub struct Arguments {
     once: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     /// Ask the heap for a compaction pass and wait until it is done.
     #[arg(long)]
     compact: bool,
@@ -62,13 +64,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 fn frames(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
+    let redact = arguments.redact.redact;
     let mut sampler = Sampler::attach(linux.clone(), arguments.pid)?;
     let mut first = next(&mut sampler)?;
     if first.is_some() && sampler.page().is_none() && sampler.comm() == WRAPPER {
         let pid = under_wrapper(&linux, arguments.pid)?;
         sampler = Sampler::attach(linux.clone(), pid)?;
         first = next(&mut sampler)?;
-        let (wrapper, program) = (arguments.pid, sampler.comm());
+        let (wrapper, program) = (arguments.pid, if redact { "program" } else { sampler.comm() });
         eprintln!(
             "process {wrapper} is pagemill itself; shown is the program under it, {pid} ({program})"
         );
@@ -88,7 +91,8 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
             Some(child) => format!("one of its descendants has: pagemill heap {child}"),
             None => "start the program with: pagemill run --mesh 1y -- CMD".to_owned(),
         };
-        bail!("process {pid} ({}) has no pagemill heap ({way})", sampler.comm());
+        let comm = if redact { "program" } else { sampler.comm() };
+        bail!("process {pid} ({comm}) has no pagemill heap ({way})");
     }
     if arguments.compact {
         compact(&sampler, pid)?;
@@ -99,7 +103,8 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
     let mut is_first = true;
     while let Some(sample) = next(&mut sampler)? {
         fold.event(&Event::Heap(Box::new(sample.clone())));
-        let frame = Frame { sampler: &sampler, sample: &sample, view: fold.view() };
+        let comm = if redact { "program" } else { sampler.comm() };
+        let frame = Frame { sampler: &sampler, comm, sample: &sample, view: fold.view() };
         let text = match (arguments.printed.json, interval) {
             (true, _) => crate::answer::text("heap", frame.json(), interval.map(|_| is_first))?,
             (false, Some(_)) if stdio::terminal().is_none() => format!("{}\n", frame.text()),
@@ -198,6 +203,7 @@ fn compact(sampler: &Sampler, pid: Pid) -> Result<()> {
 /// One look at the heap.
 struct Frame<'a> {
     sampler: &'a Sampler,
+    comm: &'a str,
     sample: &'a HeapSample,
     view: HeapView,
 }
@@ -216,7 +222,7 @@ impl Frame<'_> {
     fn json(&self) -> Value {
         let (missing, totals) = (self.sampler.not_measured(), self.totals());
         json!({
-            "comm": self.sampler.comm(),
+            "comm": self.comm,
             "sample": heap_report::sample_json(self.sample),
             "fragmentation_score": self.score(),
             "mean_occupancy": self.sample.occupancy.as_deref().and_then(mean_occupancy),
@@ -249,7 +255,7 @@ impl Frame<'_> {
             ),
             None => "the heap has not started".to_owned(),
         };
-        let mut out = format!("{} ({})   {heap}\n", self.sampler.comm(), sample.pid.unwrap_or(0));
+        let mut out = format!("{} ({})   {heap}\n", self.comm, sample.pid.unwrap_or(0));
         for (title, rows) in [
             ("heap", self.heap_rows()),
             ("kernel's view", self.kernel_rows()),

@@ -22,7 +22,7 @@ use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::stdio;
 use pagemill_live::draw::{self, theme::Theme};
-use pagemill_live::feed::{Attached, Attaching, Feed, Followed};
+use pagemill_live::feed::{Attached, Attaching, Feed, Followed, Redacted};
 use pagemill_live::json;
 use pagemill_live::state::State;
 use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
@@ -62,6 +62,8 @@ pub struct Arguments {
     once: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -76,7 +78,7 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let interval = Duration::from(arguments.interval).clamp(INTERVALS[0], INTERVALS[1]);
     if !arguments.command.is_empty() {
-        return command(&linux, &arguments.command, interval);
+        return command(&linux, &arguments.command, interval, arguments.redact.redact);
     }
     if !arguments.once && !arguments.printed.json {
         terminal::check()?;
@@ -91,14 +93,21 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
             "nothing to look at: name a running process (-p PID), a command (-- CMD) or a recording (REC)"
         ),
     };
+    let mut redacted;
+    let feed: &mut dyn Feed = if arguments.redact.redact {
+        redacted = Redacted::new(feed.as_mut());
+        &mut redacted
+    } else {
+        feed.as_mut()
+    };
     let mut state = State::of(feed.meta());
     let mut around = Around::new(linux);
     let mut view = View::new(theme(), interval);
     let signals = signals()?;
     if arguments.once || arguments.printed.json {
-        return print(arguments, feed.as_mut(), &mut state, (&view, &mut around), &signals);
+        return print(arguments, feed, &mut state, (&view, &mut around), &signals);
     }
-    terminal::watch(feed.as_mut(), &mut state, &mut view, &signals, &mut || around.look())?;
+    terminal::watch(feed, &mut state, &mut view, &signals, &mut || around.look())?;
     Ok(Exit::Ok)
 }
 
@@ -239,7 +248,7 @@ impl Around {
 }
 
 /// Runs a command and shows it.
-fn command(linux: &Linux, words: &[OsString], interval: Duration) -> Result<Exit> {
+fn command(linux: &Linux, words: &[OsString], interval: Duration, redact: bool) -> Result<Exit> {
     terminal::check()?;
     pagemill_launch::context::ensure_room()?;
     let (mut command, path) = match prepare::plain(words)? {
@@ -259,7 +268,7 @@ fn command(linux: &Linux, words: &[OsString], interval: Duration) -> Result<Exit
         Ok(child) => child,
         Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
     };
-    let (view, child) = view_of(linux, attaching, child, &signals, interval);
+    let (view, child) = view_of(linux, attaching, child, &signals, (interval, redact));
     if let Err(error) = view {
         eprintln!("pagemill: the view has ended, the program was not disturbed: {error:#}");
     }
@@ -279,7 +288,7 @@ fn view_of(
     attaching: Attaching,
     child: Child,
     signals: &Signals,
-    interval: Duration,
+    (interval, redact): (Duration, bool),
 ) -> (Result<()>, Option<Child>) {
     let mut feed: Attached = match attaching.join() {
         Ok(feed) => feed.of(child),
@@ -288,7 +297,14 @@ fn view_of(
     let mut state = State::of(feed.meta());
     let mut around = Around::new(linux.clone());
     let mut view = View::new(theme(), interval);
-    let shown = terminal::watch(&mut feed, &mut state, &mut view, signals, &mut || around.look());
+    let mut redacted;
+    let source: &mut dyn Feed = if redact {
+        redacted = Redacted::new(&mut feed);
+        &mut redacted
+    } else {
+        &mut feed
+    };
+    let shown = terminal::watch(source, &mut state, &mut view, signals, &mut || around.look());
     (shown, feed.into_child())
 }
 

@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(value_name = "DIR", required_unless_present = "command", conflicts_with = "command")]
     recorded: Option<PathBuf>,
     /// Keep both recordings, as `faults` and `exact` in this directory, which must not exist.
-    #[arg(short, long, value_name = "DIR", conflicts_with = "recorded")]
+    #[arg(short, long, value_name = "DIR", conflicts_with = "recorded", value_parser = crate::values::directory())]
     output: Option<PathBuf>,
     /// Length of an interval, in useful time.
     #[arg(long, default_value = "50ms", value_name = "TIME", value_parser = crate::values::interval)]
@@ -53,6 +53,8 @@ pub struct Arguments {
     access_events: Option<AccessEvents>,
     #[command(flatten)]
     printed: crate::values::Printed,
+    #[command(flatten)]
+    redact: crate::values::Redact,
     /// The command to run and its arguments.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -91,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             other => bail!("the program did not end by itself: {other:?}"),
         }
     }
-    let (view, whole) = validate(directory)?;
+    let (view, whole) = validate(directory, arguments.redact.redact)?;
     if arguments.printed.json {
         crate::answer::print("validate", value(&view, whole))?;
     } else {
@@ -176,9 +178,9 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<Ended> {
 
 /// Holds the two recordings in `directory` against each other; the flag says whether both are there as they were
 /// written.
-fn validate(directory: &Path) -> Result<(ValidationView, bool)> {
-    let mut exact = pagemill_launch::context::recording(&directory.join(EXACT), false)?;
-    let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS), false)?;
+fn validate(directory: &Path, redact: bool) -> Result<(ValidationView, bool)> {
+    let mut exact = pagemill_launch::context::recording(&directory.join(EXACT), redact)?;
+    let mut faults = pagemill_launch::context::recording(&directory.join(FAULTS), redact)?;
     let whole = exact.missing().is_none() && faults.missing().is_none();
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {

@@ -2,6 +2,7 @@
 
 mod attached;
 mod followed;
+mod redacted;
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::state::State;
 
 pub use attached::{Attached, Attaching};
 pub use followed::Followed;
+pub use redacted::Redacted;
 
 /// How what is looked at stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ pub mod history;
 pub mod machine;
 pub mod memory;
 
-use pagemill_model::recording::Meta;
+use pagemill_model::recording::{Meta, Redactor};
 use pagemill_model::{Event, Nanos};
 
 use faults::Faults;
@@ -29,6 +29,7 @@ pub struct State {
     pub faults: Faults,
     /// The machine's free memory.
     pub machine: Machine,
+    redactor: Option<Redactor>,
 }
 
 impl State {
@@ -37,8 +38,19 @@ impl State {
         Self { heat: Heat::of(meta.pid, meta.page_size.0.max(1)), ..Self::default() }
     }
 
+    /// Events are taken in without what says whose they are from now on.
+    pub fn redact(&mut self) {
+        self.redactor.get_or_insert_default();
+    }
+
     /// Takes in an event. `meta`: the header as it is by now.
     pub fn event(&mut self, event: &Event, meta: &Meta) {
+        let redacted = self.redactor.as_mut().map(|redactor| {
+            let mut event = event.clone();
+            redactor.event(&mut event);
+            event
+        });
+        let event = redacted.as_ref().unwrap_or(event);
         self.now = self.now.max(event.time());
         self.began = Some(self.began.map_or(event.time(), |began| began.min(event.time())));
         self.heat.event(event);
