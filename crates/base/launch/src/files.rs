@@ -1,8 +1,9 @@
 //! Files that are there whole or not at all: written beside their place, and put there when they are done. What was
-//! there before stays until then, and stays if writing fails.
+//! there before stays until then, and stays if writing fails. `-` is standard output.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,11 @@ impl NewFile {
     /// Refuses a file that is there, unless it is to be replaced.
     pub fn create(path: &Path, replaces: bool) -> Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
+        if path == Path::new("-") {
+            let output = crate::stdio::standard_output().as_fd().try_clone_to_owned();
+            let to = To::There(output.context("cannot write to standard output")?.into());
+            return Ok(Self { path: "standard output".into(), replaces, to });
+        }
         let there = fs::metadata(path).ok();
         let to = match &there {
             Some(there) if there.is_dir() => {
@@ -45,7 +51,7 @@ impl NewFile {
                 // The user's umask takes from it.
                 builder.prefix(".pagemill-").permissions(Permissions::from_mode(0o666));
                 let made = builder.tempfile_in(directory.unwrap_or(Path::new(".")));
-                To::Beside(made.with_context(cannot)?)
+                To::Beside(made.map_err(unnamed).with_context(cannot)?)
             }
         };
         Ok(Self { path: path.to_owned(), replaces, to })
@@ -113,9 +119,19 @@ impl Write for Handle {
 impl To {
     fn writer(&mut self) -> &mut dyn Write {
         match self {
-            Self::Beside(file) => file,
+            // Its own errors would name the file beside.
+            Self::Beside(file) => file.as_file_mut(),
             Self::There(file) => file,
         }
+    }
+}
+
+/// The error without the name of the file in the making, of which a user knows nothing.
+fn unnamed(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.rsplit_once(" at path ") {
+        Some((cause, _)) => io::Error::new(error.kind(), cause.to_owned()),
+        None => error,
     }
 }
 
@@ -127,6 +143,11 @@ impl Write for NewFile {
     fn flush(&mut self) -> io::Result<()> {
         self.to.writer().flush()
     }
+}
+
+/// Its name, for who is told that it was written.
+pub fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "standard output".into() } else { path.display().to_string() }
 }
 
 /// Writes a whole file.
@@ -160,6 +181,14 @@ mod tests {
         let error = write(&path, "again", false).unwrap_err().to_string();
         assert!(error.contains("-f"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn an_error_names_the_file_that_was_asked_for_and_no_other() {
+        let room = tempfile::tempdir().unwrap();
+        let path = room.path().join("none").join("page.html");
+        let error = format!("{:#}", write(&path, "text", false).unwrap_err());
+        assert!(error.contains("page.html") && !error.contains(".pagemill-"), "{error}");
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     clippy::disallowed_methods,
     reason = "the one place that writes to it, and looks at what became of it"
 )]
-fn standard_output() -> io::Stdout {
+pub(crate) fn standard_output() -> io::Stdout {
     io::stdout()
 }
 
@@ -105,12 +105,27 @@ pub fn stdout(text: &str) {
 
 /// The same, of what a reader must not pass over: red on a terminal, unless `NO_COLOR` is set (no-color.org).
 pub fn alert(text: &str) {
-    let coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    if terminal().is_none() || !coloured || text.is_empty() {
+    if !coloured() || text.is_empty() {
         return stdout(text);
     }
     let text = format!("{RED}{}{PLAIN}\n", fitting(&printable(text.trim_end())));
     note(standard_output().write_all(text.as_bytes()));
+}
+
+/// Whether what is printed may have colours.
+fn coloured() -> bool {
+    terminal().is_some() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes help to standard output, `styled` on a terminal; lines that are wider than it are broken, and plain.
+pub fn help(plain: &str, styled: &str) {
+    let shown = if coloured() { styled } else { plain };
+    let lines = plain.lines().zip(shown.lines());
+    let text = lines.map(|(plain, shown)| match fitting(plain) {
+        Cow::Borrowed(_) => format!("{shown}\n"),
+        Cow::Owned(broken) => format!("{broken}\n"),
+    });
+    note(standard_output().write_all(text.collect::<String>().as_bytes()));
 }
 
 fn fitting(text: &str) -> Cow<'_, str> {

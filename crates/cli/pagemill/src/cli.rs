@@ -199,7 +199,8 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         eprint!("{}", error.render());
     } else {
-        pagemill_launch::stdio::note(error.print());
+        let text = error.render();
+        pagemill_launch::stdio::help(&text.to_string(), &text.ansi().to_string());
     }
     let mut words = std::env::args_os().skip(1);
     let wraps = match words.next() {

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod support;
 
-use support::pagemill_with;
+use support::{pagemill, pagemill_with, ran};
 
 #[test]
 fn each_file_knows_the_verbs_and_their_flags() {
@@ -110,4 +110,17 @@ fn an_unknown_target_lists_the_known_ones() {
     let run = pagemill_with(&["generate", "tcsh"]);
     assert_eq!(run.code(), Some(2));
     assert!(run.err.contains("man") && run.err.contains("fish"), "{run:?}");
+}
+
+/// A directory with half of the pages stayed, and the error named a file that nobody knows.
+#[test]
+fn pages_that_cannot_all_be_written_leave_no_directory() {
+    let room = tempfile::tempdir().unwrap();
+    let pages = room.path().join("pages");
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 8; exec \"$@\"", "sh"]).arg(pagemill().get_program());
+    let run = ran(limited.args(["generate", "man", "-o"]).arg(&pages));
+    assert_eq!(run.code(), Some(2), "{run:?}");
+    assert!(run.err.contains("/pages/") && !run.err.contains("/.pagemill-"), "{}", run.err);
+    assert!(!pages.exists());
 }

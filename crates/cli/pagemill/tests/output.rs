@@ -209,6 +209,29 @@ fn a_full_disk_is_told_by_every_verb_that_prints() {
     }
 }
 
+/// It was a file named `-`. The number of events was that of the rows that they were made of.
+#[test]
+fn a_hyphen_is_standard_output_and_no_directory() {
+    let room = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| ran(pagemill().args(words).current_dir(room.path()));
+    let faults = recordings().faults.to_str().unwrap();
+    let exported = run(&["export", faults, "--format", "perfetto", "-o", "-"]);
+    assert_eq!(exported.code(), Some(0), "{exported:?}");
+    let trace: serde_json::Value = serde_json::from_str(&exported.out).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap().len();
+    assert_eq!(exported.err, format!("wrote {events} events to standard output\n"));
+    for (words, code) in [
+        (&["record", "-o", "-", "--", "true"][..], 125),
+        (&["generate", "man", "-o", "-"], 2),
+        (&["validate", "-o", "-", "--", "true"], 2),
+    ] {
+        let refused = run(words);
+        assert_eq!(refused.code(), Some(code), "{refused:?}");
+        assert!(refused.err.contains("./-"), "{refused:?}");
+    }
+    assert_eq!(std::fs::read_dir(room.path()).unwrap().count(), 0);
+}
+
 /// Lines of `report` were 122 columns wide on a terminal of 60.
 #[test]
 fn the_text_of_every_verb_fits_the_terminal() {
@@ -219,8 +242,11 @@ fn the_text_of_every_verb_fits_the_terminal() {
     let pid = sleeping.pid();
     let plain = pagemill();
     let mut printed = 0;
+    let verbs = verbs();
+    let help = verbs.iter().map(|verb| verb.split(' ').chain(["--help"]).collect::<Vec<_>>());
+    let calls: Vec<_> = calls(&pid).into_iter().chain(help).collect();
     for width in [60, 80] {
-        for call in calls(&pid) {
+        for call in &calls {
             let data =
                 |word: &&str| ["--json", "bash", "man", "--print-machine", "probe"].contains(word);
             if call.iter().any(data) {
@@ -231,6 +257,7 @@ fn the_text_of_every_verb_fits_the_terminal() {
             let script =
                 format!("stty cols {width}; exec {program} {} 2> /dev/null", quoted.join(" "));
             let mut command = Command::new("script");
+            command.env("NO_COLOR", "1");
             command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
             let run = ran(command.args(["-qec", &script, "/dev/null"]).env("SHELL", "/bin/sh"));
             let wide = |line: &&str| {
@@ -553,6 +580,7 @@ fn what_was_lost_stands_in_the_header_and_is_red_on_a_terminal() {
     for (no_color, coloured) in [("", true), ("1", false)] {
         let script = format!("{} report {}", pagemill().get_program().display(), rec.display());
         let mut command = Command::new("script");
+        command.env("NO_COLOR", "1");
         command.env("NO_COLOR", no_color).args(["-qec", &script, "/dev/null"]);
         let run = ran(&mut command);
         assert_eq!(run.out.contains(red), coloured, "{run:?}");

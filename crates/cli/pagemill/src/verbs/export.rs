@@ -99,8 +99,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let count = accesses::write(&mut reader, format, file.handle()?)?;
         file.finish()?;
         let what = if format == Format::Perfetto { "events" } else { "accesses" };
-        eprintln!("wrote {count} {what} to {}", output.display());
+        eprintln!("wrote {count} {what} to {}", files::shown(output));
         return Ok(Exit::Ok);
+    }
+    if output == Path::new("-") {
+        bail!("--format pftrace writes two files, and standard output is one (name a file by -o)");
     }
     let Some(setup) = reader.meta().faults.clone() else {
         bail!("{recording} has no page faults (make one with: pagemill record --with faults)");
@@ -149,7 +152,7 @@ fn resident(
     eprintln!(
         "wrote {} of resident memory to {}",
         Bytes(bytes).to_string().trim(),
-        output.display()
+        files::shown(output)
     );
     Ok(Exit::Ok)
 }

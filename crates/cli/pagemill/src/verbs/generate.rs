@@ -3,7 +3,7 @@
 
 mod reference;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
 use pagemill_launch::exit::Exit;
-use pagemill_launch::files::NewFile;
+use pagemill_launch::files;
 use pagemill_record::synthetic;
 
 const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
     /// Directory to write: of a recording, or of manual pages or the reference, one file each.
-    #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"))]
+    #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"), value_parser = crate::values::directory())]
     output: Option<PathBuf>,
 }
 
@@ -57,22 +57,19 @@ pub fn run(arguments: &Arguments, mut command: Command) -> Result<Exit> {
     match arguments.target {
         Target::Man => {
             command = without_help(command);
-            if let Some(directory) = &arguments.output {
-                std::fs::create_dir_all(directory)
-                    .and_then(|()| clap_mangen::generate_to(command, directory))
-                    .with_context(|| {
-                        format!("cannot write the manual pages to {}", directory.display())
-                    })?;
-                return Ok(Exit::Ok);
+            let mut pages = Vec::new();
+            man(&command, &mut pages).context("cannot write the manual page")?;
+            match &arguments.output {
+                Some(directory) => put(directory, pages)?,
+                None => text.extend(pages.into_iter().flat_map(|(_, page)| page)),
             }
-            man(&command, &mut text).context("cannot write the manual page")?;
         }
         Target::Reference => {
-            for (name, page) in reference::pages(&without_help(command)) {
-                match &arguments.output {
-                    Some(directory) => put(directory, &name, &page)?,
-                    None => text.extend(page.into_bytes()),
-                }
+            let pages = reference::pages(&without_help(command)).into_iter();
+            let pages = pages.map(|(name, page)| (name, page.into_bytes()));
+            match &arguments.output {
+                Some(directory) => put(directory, pages.collect())?,
+                None => text.extend(pages.flat_map(|(_, page)| page)),
             }
         }
         Target::Bash => clap_complete::generate(Shell::Bash, &mut command, "pagemill", &mut text),
@@ -97,20 +94,29 @@ fn without_help(command: Command) -> Command {
     command
 }
 
-fn put(directory: &Path, name: &str, page: &str) -> Result<()> {
+/// Writes a file each. A directory that was made for them goes again if that fails.
+fn put(directory: &Path, pages: Vec<(String, Vec<u8>)>) -> Result<()> {
+    let made = !directory.exists();
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    let mut file = NewFile::create(&directory.join(name), true)?;
-    file.write_all(page.as_bytes()).with_context(|| format!("cannot write {name}"))?;
-    file.finish()
+    let written =
+        pages.iter().try_for_each(|(name, page)| files::write(&directory.join(name), page, true));
+    written.inspect_err(|_| {
+        if made {
+            // Half of the pages would look like all of them.
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    })
 }
 
-fn man(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
-    clap_mangen::Man::new(command.clone()).render(text)?;
-    for verb in
-        command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
-    {
-        clap_mangen::Man::new(verb.clone()).render(text)?;
+/// The pages of a command and its verbs, with the names of their files.
+fn man(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    let page = clap_mangen::Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    pages.push((page.get_filename(), text));
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        man(verb, pages)?;
     }
     Ok(())
 }

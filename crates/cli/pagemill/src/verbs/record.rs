@@ -63,7 +63,7 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "heap", value_name = "WHAT", value_parser = values::recorder())]
     with: Vec<&'static RecorderKind>,
     /// Directory to write [default: pagemill-COMM.PID].
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = crate::values::directory())]
     output: Option<PathBuf>,
     /// Overwrite DIR if it is a recording.
     #[arg(short, long)]

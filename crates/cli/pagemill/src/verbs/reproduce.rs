@@ -88,7 +88,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     settle: Option<f64>,
     /// Directory for the results.
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = crate::values::directory())]
     output: Option<PathBuf>,
     /// Writes into a directory that is not empty.
     #[arg(short, long)]

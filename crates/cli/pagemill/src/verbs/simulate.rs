@@ -116,7 +116,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FROM..TO", value_parser = points)]
     points: Option<(u64, u64)>,
     /// With --figure or --sensitivity: keeps what is finished in this directory, and goes on from there.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory())]
     keep: Option<PathBuf>,
     /// Prints the built-in machine file, with the source of each value, and ends.
     #[arg(long)]

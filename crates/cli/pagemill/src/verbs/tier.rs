@@ -144,7 +144,7 @@ struct Run {
     #[command(flatten)]
     nodes: Nodes,
     /// Record views, decisions and outcomes into this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory())]
     record: Option<PathBuf>,
     /// Overwrite DIR if it is a recording
     #[arg(short, long)]

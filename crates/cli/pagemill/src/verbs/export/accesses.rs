@@ -47,9 +47,13 @@ trait Writing {
     fn interval(&mut self, _pid: u64, _began: u64, _ended: u64) -> Result<()> {
         Ok(())
     }
-    /// Any other event, so long after the start; whether the format has it.
-    fn other(&mut self, _event: &Event, _since: u64) -> Result<bool> {
-        Ok(false)
+    /// Any other event, so long after the start, of which the format may have something.
+    fn other(&mut self, _event: &Event, _since: u64) -> Result<()> {
+        Ok(())
+    }
+    /// How many events it wrote, where that is not the number of accesses.
+    fn events(&self) -> Option<u64> {
+        None
     }
     fn finish(self: Box<Self>) -> Result<()>;
 }
@@ -122,11 +126,12 @@ pub(super) fn write(
                 let began = row.began.unwrap_or(row.time).since(meta.started).0;
                 writing.interval(row.pid.unwrap_or(0), began, row.time.since(meta.started).0)?;
             }
-            event => count += u64::from(writing.other(event, event.time().since(meta.started).0)?),
+            event => writing.other(event, event.time().since(meta.started).0)?,
         }
     }
+    let events = writing.events();
     writing.finish()?;
-    Ok(count)
+    Ok(events.unwrap_or(count))
 }
 
 struct Parquet<W: Write + Send> {
@@ -341,18 +346,19 @@ impl<W: Write> Writing for Mitos<W> {
 /// Trace events in JSON: a moment on its thread's track for each access, a counter of each interval's accesses.
 struct Perfetto<W> {
     out: W,
-    first: bool,
+    events: u64,
     counts: BTreeMap<u64, (u64, u64)>,
 }
 
 impl<W: Write> Perfetto<W> {
     fn new(mut out: W) -> Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
-        Ok(Self { out, first: true, counts: BTreeMap::new() })
+        Ok(Self { out, events: 0, counts: BTreeMap::new() })
     }
 
     fn put(&mut self, event: &Value) -> Result<()> {
-        let lead = if std::mem::take(&mut self.first) { "" } else { ",\n" };
+        let lead = if self.events == 0 { "" } else { ",\n" };
+        self.events += 1;
         write!(self.out, "{lead}{event}")?;
         Ok(())
     }
@@ -382,7 +388,7 @@ impl<W: Write> Writing for Perfetto<W> {
         }))
     }
 
-    fn other(&mut self, event: &Event, since: u64) -> Result<bool> {
+    fn other(&mut self, event: &Event, since: u64) -> Result<()> {
         let at = since as f64 / 1e3;
         match event {
             // A fault's stamp is its end.
@@ -425,9 +431,13 @@ impl<W: Write> Writing for Perfetto<W> {
                 "name": format!("{} {:#x}", row.name.as_deref().unwrap_or(""), row.start.unwrap_or(0)), "ph": "C",
                 "ts": at, "pid": row.pid, "args": { "anonymous": row.anonymous, "on_huge_pages": row.huge },
             }))?,
-            _ => return Ok(false),
+            _ => {}
         }
-        Ok(true)
+        Ok(())
+    }
+
+    fn events(&self) -> Option<u64> {
+        Some(self.events)
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
