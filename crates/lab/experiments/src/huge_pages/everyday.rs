@@ -12,11 +12,13 @@
 //! gives, and its library, which belongs to root's board, does nothing there.
 
 use std::ffi::OsString;
+use std::io::{Read as _, Seek as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::Signals;
 use pagemill_model::Pid;
@@ -123,6 +125,29 @@ pub struct Cluster {
 /// The variable that names the database, for all of its programs.
 const DATABASE: (&str, &str) = ("PGDATABASE", "postgres");
 
+/// How long each step of making a cluster may take; all of them take some seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a process ends, which is killed if it has not by then.
+fn status_of(child: &mut Child, name: &str, patience: Duration) -> Result<ExitStatus> {
+    let end = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            bail!(
+                "{name} had not ended after {} s and was killed (it waits for the disk: see df and iostat, or name \
+                 another directory by TMPDIR; or run it by hand)",
+                patience.as_secs()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The user and the group "nobody".
 const NOBODY: u32 = 65_534;
 
@@ -143,9 +168,9 @@ impl Cluster {
         command.args(&server[1..]).stdout(Stdio::null()).stderr(Stdio::null());
         signals.restore_in(&mut command);
         let mut server = command.spawn().context("cannot start postgres")?;
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !cluster.is_ready()? && std::time::Instant::now() < patience {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        let patience = Instant::now() + PATIENCE;
+        while !cluster.is_ready()? && server.try_wait()?.is_none() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
         }
         let scale = scale.to_string();
         let filled = cluster.finish(
@@ -154,9 +179,11 @@ impl Cluster {
             &["-i", "-q", "-U", "postgres", "-s", &scale, "-h"],
             cluster.directory.path(),
         );
-        pagemill_kernel::signal::send(Pid(server.id()), pagemill_kernel::signal::TERMINATE)?;
-        server.wait()?;
-        filled.map(|()| cluster)
+        // One that has ended is nobody to send a signal to.
+        let told =
+            pagemill_kernel::signal::send(Pid(server.id()), pagemill_kernel::signal::TERMINATE);
+        let ended = status_of(&mut server, "postgres", PATIENCE);
+        filled.and(ended.map(drop)).and(told.map_err(Into::into)).map(|()| cluster)
     }
 
     fn data(&self) -> PathBuf {
@@ -187,9 +214,14 @@ impl Cluster {
             .current_dir("/")
             .env(DATABASE.0, DATABASE.1);
         signals.restore_in(&mut command);
-        let output = command.output().with_context(|| format!("cannot start {name}"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{name}: {}", said.lines().last().unwrap_or_default());
+        let mut errors = tempfile::tempfile().context("cannot make a file for its errors")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.try_clone()?);
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let status = status_of(&mut child, name, PATIENCE)?;
+        let mut said = Vec::new();
+        errors.rewind().and_then(|()| errors.read_to_end(&mut said))?;
+        let said = String::from_utf8_lossy(&said);
+        ensure!(status.success(), "{name}: {}", said.lines().last().unwrap_or_default());
         Ok(())
     }
 
@@ -226,5 +258,23 @@ impl Cluster {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["-q", "-h"]).arg(self.directory.path());
         Ok(command.current_dir("/").status()?.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The set-up of a cluster waited for ever for an `initdb` that waited for a disk.
+    #[test]
+    fn what_does_not_end_is_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let error = status_of(&mut child, "initdb", Duration::from_millis(1)).unwrap_err();
+        assert!(
+            error.to_string().contains("initdb had not ended")
+                && child.try_wait().unwrap().is_some()
+        );
+        let mut child = Command::new("false").spawn().unwrap();
+        assert!(!status_of(&mut child, "false", PATIENCE).unwrap().success());
     }
 }
