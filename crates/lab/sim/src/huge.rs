@@ -646,7 +646,8 @@ impl Machine {
             let action = self.setup.policy.decide(&view).action;
             let ahead = self.regions.iter().skip(at + 1).filter(|region| region.present() > 0);
             let provided = ahead.count() as u64 * HUGE;
-            self.course.begin(action, tries.best(&view), now, provided);
+            let stake = tries.stake(action, &view);
+            self.course.begin((action, stake), tries.best(&view), now, provided);
         }
     }
 

@@ -155,7 +155,9 @@ impl Trial {
         let pid = Pid(process.get(ProcessWord::Pid) as u32);
         let (decision, mut row) = decisions::decide(policy, &view, Nanos::from(now), Some(pid));
         let (action, best) = (decision.action, tries.best(&view));
-        self.course.begin(action, best, counted, process.get(ProcessWord::Untouched));
+        let stake = tries.stake(action, &view);
+        let provided = process.get(ProcessWord::Untouched);
+        self.course.begin((action, stake), best, counted, provided);
         let changed = action != self.action;
         self.steady = if changed { 0 } else { self.steady.saturating_add(1) };
         (self.action, self.tried) = (action, action != best);

@@ -9,28 +9,38 @@
 //!  best         of the arms that beat the first, the one that costs least; else the first
 //!  beats        all of a's costs are below all of b's, by a fifth from two pieces each, by anything from three
 //!  out          an arm that another beats
-//!  trial        the arm with the fewest pieces that is not out, if charged + risk x (size + 3) < 1 % of the time so far
+//!  open         not the best, not out, with fewer pieces than the best and than eight
+//!  promise      of an arm: what its pieces cost; of an untried one, what the best costs but for its faults as known
+//!  dear         tried, and more than twice the best
+//!  trial        of the open arms the most promising, if charged + risk x (size + 3) < 1 % of the time so far; a dear
+//!               one only if none else is open, and within half of that
+//!  stake        what its growth costs under the best arm, within the 1 %: a trial that costs so much beyond the best
+//!               ends at the next look
 //!  decision     the trial, if there is one; else the best
 //! ```
 //!
-//! *Risk* of an arm, a region: twice what its pages are known to cost here from warm memory, or what they cost from
-//! cold memory if that is more, each less half of a region's base faults, for growth was seen to be dense; at least a
-//! twentieth of a piece of the first arm; and where the arm was tried, what it has cost beyond the best. A huge page
-//! that was never seen cold is taken to cost [`COLD`] warm ones then. What nobody has timed is not tried.
+//! *Risk* of an arm, a region: what it has cost beyond the best; of an untried one twice what its pages are known to
+//! cost here from warm memory, or what they cost from cold memory if that is more, each less half of a region's base
+//! faults, for growth was seen to be dense. At least a twentieth of what the best arm costs. A huge page that was never
+//! seen cold is taken to cost [`COLD`] warm ones then. What nobody has timed is not tried.
 //!
 //! **Regret.** At each moment, with T the program's CPU time so far: what trials have cost beyond the best arm was at
-//! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above. So exploring
-//! costs 1 % of T and what a single piece (4 to 64 regions, or what is grown by between two looks, and what settles)
-//! may cost beyond its risk. Looking takes a part of the time that whoever looks keeps to. An arm is judged wrongly for
-//! good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on one side, and each
-//! doubling of T asks again. Until something is known the program has what it would have had, or pages of 64 KiB where
-//! half of them would do.
+//! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above; if it did, it
+//! has ended at the next look. So exploring costs 1 % of T and what the program takes between two looks (in which it
+//! grows by a region at least). Looking takes a part of the time that whoever looks keeps to. An arm is judged wrongly
+//! for good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on one side, and
+//! each doubling of T asks again, of a dear arm too. Until something is known the program has what it would have had,
+//! or pages of 64 KiB where half of them would do.
 //!
 //! | goal | arms | a helper's time |
 //! |---|---|---|
 //! | throughput | all | half while a whole CPU is idle, all of it where half of one is or less |
 //! | tail | without 2 MiB at a fault where that takes more than [`STALL`] | free while a CPU is idle |
-//! | memory | those without pages of 2 MiB | as for throughput |
+//! | memory | base pages; 64 KiB at faults where base pages have touched all but 1 in 64 | no helper |
+//!
+//! Under `memory` each doubling of T begins with a piece on base pages, which tells whether that is still so: what is
+//! resident and not touched is at most what it has grown by since then, and a 64th else. Under `tail` a piece that
+//! waits longer is a trial, fewer than 1 in 1,000 once it has run for some thousand pieces.
 //!
 //! A helper has an arm only while three quarters of a CPU are idle. Pages of 2 MiB are credited with the page walks
 //! that they spare later, modelled as in `cbmm+`: a piece's own time holds few of them, and else pages of 64 KiB, which
@@ -52,6 +62,8 @@ pub const STALL: u64 = 100_000;
 const LEARNED: usize = 2;
 /// Faults that are a smaller share of what growth costs are not worth a look, in hundredths.
 const FAULTS: u64 = 3;
+/// An arm that cost more than so many times the best is tried last, and from one part in so many of the budget.
+const DEAR: u64 = 2;
 /// Pieces from which costs that lie apart say something, by a fifth and by anything.
 const CLEAR: usize = 2;
 const APART: usize = 3;
@@ -140,7 +152,7 @@ impl Auto {
                 let zeroing = view.costs.huge.value().zip(stall(view));
                 zeroing.is_some_and(|(took, stall)| took.saturating_add(stall) <= STALL)
             }
-            (Goal::Memory, action) => !action.makes_huge(),
+            (Goal::Memory, action) => action == Action::Fault64k && view.trials.whole,
             _ => true,
         };
         view.trials.tally(action).is_offered() && fits && (idle || !has_helper(action))
@@ -195,7 +207,10 @@ impl Auto {
 
     /// What a trial of an arm may cost, ns a region; `None` if nobody can tell.
     fn risk(self, action: Action, view: &View) -> Option<u64> {
-        let first = view.trials.tally(self.begun(view)).median()?;
+        let best = view.trials.tally(self.best_of(view)).median()?;
+        if let Some(seen) = view.trials.tally(action).range() {
+            return Some(seen.end().saturating_sub(best).max(best / 20));
+        }
         let costs = &view.costs;
         let fetch = costs.fetch.value().unwrap_or(0);
         let huge = || {
@@ -217,15 +232,13 @@ impl Auto {
             Action::Ahead2m | Action::Pool => huge()?.saturating_add(fetch.saturating_mul(2)),
             _ => return None,
         };
-        let seen = view.trials.tally(action).range().map_or(0, |range| *range.end());
-        let best = view.trials.tally(self.best_of(view)).median().unwrap_or(first);
-        Some(own.max(first / 20).max(seen.saturating_sub(best)))
+        Some(own.max(best / 20))
     }
 
     /// The account of a trial.
-    fn weighed(self, action: Action, view: &View) -> Option<Estimate> {
+    fn weighed(self, action: Action, is_dear: bool, view: &View) -> Option<Estimate> {
         let risk = self.risk(action, view)?.saturating_mul(view.trials.size + SETTLING);
-        let budget = view.trials.spent / 1000 * BUDGET;
+        let budget = view.trials.spent / 1000 * BUDGET / if is_dear { DEAR } else { 1 };
         let costs = Account::new().with(Term::Charged, view.trials.charged).with(Term::Risk, risk);
         Some(Estimate {
             unit: Unit::Nanos,
@@ -234,8 +247,38 @@ impl Auto {
         })
     }
 
-    /// The arm that is to be tried next: of those that the budget has room for the one with the fewest pieces; else one
-    /// that it has no room for.
+    /// What the faults of a region are known to take under an arm, a helper's time at its price; `None` if nobody can
+    /// tell.
+    fn faults(self, action: Action, view: &View) -> Option<u64> {
+        let costs = &view.costs;
+        let medium = || medium(view);
+        let huge = || costs.huge.value()?.checked_add(stall(view)?);
+        let helped = |cost: u64| {
+            let helper = cost.saturating_mul(self.helper_price(view)) / 1000;
+            helper.saturating_add(costs.fetch.value().unwrap_or(0))
+        };
+        match action {
+            Action::Base => costs.base.value().map(|base| base.saturating_mul(PER_HUGE)),
+            Action::Fault64k => medium(),
+            Action::Fault2m => huge(),
+            Action::Ahead64k => medium().map(helped),
+            _ => huge().map(helped),
+        }
+    }
+
+    /// What a region is likely to cost under an arm, its credit taken off: what its pieces did, or what the best arm's
+    /// do but for their faults. The second is in doubt where nobody can tell.
+    fn promise(self, action: Action, best: Action, view: &View) -> u64 {
+        Self::score(action, view).unwrap_or_else(|| {
+            let taken = |arm| self.faults(arm, view).unwrap_or(u64::MAX / 4);
+            let known = Self::score(best, view).unwrap_or(0);
+            let more = known.saturating_add(taken(action)).saturating_add(credit(best, view));
+            more.saturating_sub(taken(best).saturating_add(credit(action, view)))
+        })
+    }
+
+    /// The arm that is to be tried next: the most promising one that the budget has room for; else one that it has no
+    /// room for. What cost more than [`DEAR`] times the best comes last, and has a part of the budget only.
     fn next(self, view: &View) -> Option<(Action, Estimate)> {
         let pieces = |arm: Action| view.trials.tally(arm).pieces();
         if pieces(self.begun(view)) < LEARNED || !self.may_gain(view) {
@@ -245,8 +288,16 @@ impl Auto {
         let open = self.permitted(view).filter(|arm| {
             *arm != best && pieces(*arm) < KEPT.min(pieces(best)) && !self.is_out(*arm, view)
         });
-        let weighed = open.filter_map(|arm| Some((arm, self.weighed(arm, view)?)));
-        weighed.min_by_key(|(arm, estimate)| (!self.worth(estimate), pieces(*arm)))
+        let dear = Self::score(best, view).map(|cost| cost.saturating_mul(DEAR));
+        let weighed = open.filter_map(|arm| {
+            let promise = self.promise(arm, best, view);
+            let is_dear = pieces(arm) > 0 && dear.is_some_and(|dear| promise > dear);
+            Some((is_dear, promise, arm, self.weighed(arm, is_dear, view)?))
+        });
+        let first = weighed.min_by_key(|(is_dear, promise, _, estimate)| {
+            (*is_dear, !self.worth(estimate), *promise)
+        });
+        first.map(|(_, _, arm, estimate)| (arm, estimate))
     }
 
     /// What an arm costs beside the first.
@@ -346,6 +397,13 @@ impl Tries for Auto {
 
     fn best(&self, view: &View) -> Action {
         self.best_of(view)
+    }
+
+    /// As much again as its growth takes under the best arm, if the budget has room for that.
+    fn stake(&self, _: Action, view: &View) -> u64 {
+        let best = view.trials.tally(self.best_of(view)).median().unwrap_or(0);
+        let rest = (view.trials.spent / 1000 * BUDGET).saturating_sub(view.trials.charged);
+        best.saturating_mul(view.trials.size + SETTLING).min(rest)
     }
 
     fn waits(&self) -> bool {

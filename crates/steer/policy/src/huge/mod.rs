@@ -602,6 +602,9 @@ pub trait Tries {
     /// The arm that is best by what is known.
     fn best(&self, view: &View) -> Action;
 
+    /// What a trial of this arm may cost beyond the best before it ends early, ns.
+    fn stake(&self, action: Action, view: &View) -> u64;
+
     /// Whether who carries it out may wait until a program has grown and worked for some time.
     fn waits(&self) -> bool;
 

@@ -13,13 +13,16 @@
 //! | cost | of a piece: what the program's threads and the helper took of CPUs in it, ns a region |
 //! | tally | the costs of an arm's last [`KEPT`] pieces |
 //! | settling | after a change of arm the growth that still finds what the last one has provided; it counts for none |
+//! | trial | a piece under another arm than the one that is best |
+//! | stake | what a trial may cost beyond the best: the look that finds more ends it, with what it has cost until then |
 //! | charged | what pieces under other arms than the one that was best have cost more than that one, so far |
 //!
 //! A decision stays a function of its view: all that a policy may remember is in [`Trials`], which is plain numbers and
 //! one column of a recording. [`Course`] makes it from counters, live and in the simulator.
 //!
-//! Always so (tested): a tally holds what was measured under its own arm only; settling is in no tally; what is
-//! charged never shrinks; [`Trials`] is read back from its text as it was.
+//! Always so (tested): a tally holds what was measured under its own arm only; settling is in no tally, but for that of
+//! a trial that ends in it; a trial is charged its stake and what a look brings at most, if a region has grown by then;
+//! what is charged never shrinks; [`Trials`] is read back from its text as it was.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -51,6 +54,8 @@ const COMPARED: usize = 3;
 
 /// Growth is dense where at least one page in so many becomes resident.
 const DENSE: u64 = 2;
+/// And touched as a whole, where one in so many is not.
+const WHOLE: u64 = 64;
 
 /// The place of an arm in [`ARMS`]; `None` if it is none.
 #[must_use]
@@ -135,6 +140,8 @@ pub struct Trials {
     pub charged: u64,
     /// Regions of the next piece.
     pub size: u64,
+    /// Whether pieces on base pages have touched all that they grew by, but for one page in [`WHOLE`].
+    pub whole: bool,
 }
 
 impl Trials {
@@ -179,6 +186,7 @@ impl Trials {
     /// Forgets most of what was known of the arms but the best: the program and the memory that it gets have changed.
     fn age(&mut self, best: Action) {
         let first = self.first;
+        self.whole = false;
         for (tally, action) in self.tallies.iter_mut().zip(ARMS) {
             if action != best {
                 // Without some of what it began with there is nothing to compare with.
@@ -188,12 +196,13 @@ impl Trials {
     }
 }
 
-/// `spent 31000000 charged 120000 size 8 first base; base 912000 880000; fault-64k 640000; fault-2m`: the offered arms,
-/// their costs newest first.
+/// `spent 31000000 charged 120000 size 8 first base whole; base 912000 880000; fault-64k 640000; fault-2m`: the offered
+/// arms, their costs newest first; `whole` only if growth is touched as a whole.
 impl fmt::Display for Trials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { spent, charged, size, first, .. } = self;
-        write!(f, "spent {spent} charged {charged} size {size} first {}", first.name())?;
+        let Self { spent, charged, size, first, whole, .. } = self;
+        let whole = if *whole { " whole" } else { "" };
+        write!(f, "spent {spent} charged {charged} size {size} first {}{whole}", first.name())?;
         for action in self.offered() {
             write!(f, "; {}", action.name())?;
             let tally = self.tally(action);
@@ -219,11 +228,13 @@ impl std::str::FromStr for Trials {
         };
         let (spent, charged, size) = (field("spent")?, field("charged")?, field("size")?);
         let named = |name: &str| ARMS.into_iter().find(|action| action.name() == name);
-        let first = match (head.next(), head.next().and_then(named), head.next()) {
-            (Some("first"), Some(action), None) => action,
+        let words = (head.next(), head.next().and_then(named), head.next(), head.next());
+        let (first, whole) = match words {
+            (Some("first"), Some(action), None, None) => (action, false),
+            (Some("first"), Some(action), Some("whole"), None) => (action, true),
             _ => return Err("it does not say which arm was first"),
         };
-        let mut trials = Self { spent, charged, size, first, ..Self::default() };
+        let mut trials = Self { spent, charged, size, first, whole, ..Self::default() };
         for part in parts {
             let mut words = part.split(' ');
             let name = words.next().unwrap_or_default();
@@ -269,6 +280,8 @@ struct Piece {
     from: Counters,
     /// Bytes of growth until it counts; `None` from then on.
     settles: Option<u64>,
+    /// What it may cost beyond the best before it ends early, ns.
+    stake: u64,
 }
 
 impl Piece {
@@ -283,6 +296,13 @@ impl Piece {
             helper
         };
         passed(|counted| counted.program).saturating_add(beside)
+    }
+
+    /// What has been taken since it began beyond what the best arm takes a region.
+    fn beyond(&self, best: u64, now: &Counters, price: u64) -> u64 {
+        let all = now.grown.saturating_sub(self.begun.grown);
+        let expected = weigh(best, all.saturating_mul(1000) / HUGE);
+        self.cost(&self.begun, now, price).saturating_sub(expected)
     }
 }
 
@@ -328,6 +348,16 @@ impl Course {
     /// thousandths; `growth`: regions that the program grows by between two looks.
     pub fn advance(&mut self, now: Counters, price: u64, growth: u64) -> bool {
         let Some(piece) = &mut self.piece else { return true };
+        let tried = piece.best != piece.action;
+        let best = self.trials.tally(piece.best).median().filter(|_| tried);
+        let beyond = best.map_or(0, |best| piece.beyond(best, &now, price));
+        if beyond > piece.stake && now.grown >= piece.begun.grown + HUGE {
+            // It ends with what it has cost until now, of a region at least, settled or not.
+            if piece.settles.take().is_some() || now.grown < piece.from.grown + HUGE {
+                piece.from = piece.begun;
+            }
+            piece.size = 0;
+        }
         let grown = now.grown.saturating_sub(piece.from.grown);
         if let Some(bytes) = piece.settles {
             // An order is seen at the next look, or while that is going on at the one after.
@@ -344,19 +374,15 @@ impl Course {
         if let Some(tally) = self.trials.tally_mut(piece.action) {
             tally.add(per_region(cost, grown));
         }
-        let best = self.trials.tally(piece.best).median().filter(|_| piece.best != piece.action);
-        if let Some(best) = best {
-            let all = now.grown.saturating_sub(piece.begun.grown);
-            let expected = weigh(best, all.saturating_mul(1000) / HUGE);
-            let more = piece.cost(&piece.begun, &now, price).saturating_sub(expected);
-            self.trials.charged = self.trials.charged.saturating_add(more);
-        }
+        self.trials.charged = self.trials.charged.saturating_add(beyond);
         self.trials.spent = now.program;
         self.trials.size = growth.clamp(*SIZES.start(), *SIZES.end());
         // Whose pages are small enough to tell.
         if matches!(piece.action, Action::Base | Action::Fault64k) {
             let resident = now.resident.saturating_sub(piece.from.resident);
             self.sparse = resident < grown / DENSE;
+            let whole = resident >= grown - grown / WHOLE;
+            self.trials.whole = whole && (self.trials.whole || piece.action == Action::Base);
         }
         if now.program >= self.ages {
             self.ages = now.program.saturating_mul(2).max(1_000_000_000);
@@ -365,13 +391,19 @@ impl Course {
         true
     }
 
-    /// Begins the next piece under `action`, a trial if that is not the best arm. `provided`: bytes that lie untouched
-    /// before the program.
-    pub fn begin(&mut self, action: Action, best: Action, now: Counters, provided: u64) {
+    /// Begins the next piece under `action`, a trial if that is not the best arm: that ends early when it has cost
+    /// more than its `stake` beyond the best. `provided`: bytes that lie untouched before the program.
+    pub fn begin(
+        &mut self,
+        (action, stake): (Action, u64),
+        best: Action,
+        now: Counters,
+        provided: u64,
+    ) {
         let changed = self.in_force() != action;
         let settles = changed.then_some(provided.saturating_add(HUGE));
-        self.piece =
-            Some(Piece { action, best, size: self.trials.size, begun: now, from: now, settles });
+        let size = self.trials.size;
+        self.piece = Some(Piece { action, best, size, begun: now, from: now, settles, stake });
     }
 }
 
