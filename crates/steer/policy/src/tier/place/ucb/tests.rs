@@ -26,20 +26,32 @@ fn run(
         (0..=1000).map(|at| rate(low + (high - low) * f64::from(at) / 1000.0)).fold(0.0, f64::max);
     let mut lost = Vec::new();
     for _ in 0..quanta {
-        // About normal: the sum of twelve.
-        let error = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
-        let reading = Reading {
-            loads: loads(default_ns, 140.0),
-            share: *share,
-            rate: rate(*share) * (1.0 + noise * error).max(0.01),
-        };
         lost.push(1.0 - rate(*share) / best);
-        let shift = search.step(&reading);
-        let size = shift.size.min(PACE);
-        let to = if shift.from == Tier::Default { *share - size } else { *share + size };
-        *share = to.clamp(low, high);
+        quantum(search, share, (low, high), (noise, &mut random), default_ns, &rate);
     }
     lost
+}
+
+/// One quantum of it.
+fn quantum(
+    search: &mut Ucb,
+    share: &mut f64,
+    (low, high): (f64, f64),
+    (noise, random): (f64, &mut Random),
+    default_ns: f64,
+    rate: impl Fn(f64) -> f64,
+) {
+    // About normal: the sum of twelve.
+    let error = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+    let reading = Reading {
+        loads: loads(default_ns, 140.0),
+        share: *share,
+        rate: rate(*share) * (1.0 + noise * error).max(0.01),
+    };
+    let shift = search.step(&reading);
+    let size = shift.size.min(PACE);
+    let to = if shift.from == Tier::Default { *share - size } else { *share + size };
+    *share = to.clamp(low, high);
 }
 
 fn mean(lost: &[f64]) -> f64 {
@@ -200,4 +212,74 @@ fn no_visit_goes_farther_at_once_than_a_hop() {
         farthest = farthest.max((share - 0.5).abs());
     }
     assert!(farthest < 0.16, "{farthest}");
+}
+
+/// Runs a search on loads that change every `period` quanta, to a peak and a level by chance: what was charged to its
+/// account, and how often it was given [`AGAIN`].
+fn restless(seed: u64, period: usize, quanta: usize, noise: f64) -> (f64, usize) {
+    let mut random = Random::new(seed);
+    let (mut search, mut share) = (Ucb::new(), random.unit());
+    let (mut charged, mut grants) = (0.0, 0);
+    for _ in 0..quanta / period {
+        let (at, level) = (random.unit(), 0.5 + random.unit());
+        let latency = 60.0 + 200.0 * random.unit();
+        let rate = |share| level * peak(at)(share);
+        for _ in 0..period {
+            let before = search.account();
+            let noisy = (noise, &mut random);
+            quantum(&mut search, &mut share, (0.0, 1.0), noisy, latency, rate);
+            let change = search.account() - before;
+            // No quantum takes more than one, or gives as much.
+            grants += usize::from(change > 1.0);
+            charged += (-change).max(0.0);
+        }
+    }
+    (charged, grants)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn however_often_the_load_changes_exploring_costs_no_more_than_the_account_is_given(
+        seed: u64, period in 100_usize..3_000, noise in 0.0_f64..0.08,
+    ) {
+        let quanta = 12_000;
+        let (charged, grants) = restless(seed, period, quanta, noise);
+        prop_assert!(grants <= 1 + quanta / APART as usize, "{grants}");
+        let given = SWEEP + AGAIN + quanta as f64 * (AGAIN / APART + TRICKLE);
+        // What it was wrong about on the way back: one way of the whole range.
+        prop_assert!(charged <= given + 1.0 / PACE, "{charged} of {given}");
+    }
+
+    #[test]
+    fn a_step_is_answered_within_two_thousand_quanta(
+        start in 0.0_f64..1.0, first in 0.0_f64..1.0, second in 0.0_f64..1.0, noisy: bool,
+    ) {
+        let noise = if noisy { 0.03 } else { 0.0 };
+        let (mut search, mut share) = (Ucb::new(), start);
+        run(&mut search, &mut share, (0.0, 1.0), noise, 3000, 100.0, peak(first));
+        let rate = |share| 1.3 * peak(second)(share);
+        let mut after = run(&mut search, &mut share, (0.0, 1.0), noise, 2500, 150.0, rate);
+        // Excursions may go on, for less than half of the time.
+        let late = &mut after[2000..];
+        late.sort_by(f64::total_cmp);
+        prop_assert!(late[late.len() / 2] < 0.03, "{}", late[late.len() / 2]);
+    }
+
+    #[test]
+    fn noise_alone_does_not_move_it_for_long(
+        at in 0.0_f64..1.0, noise in 0.01_f64..0.08, seed: u64,
+    ) {
+        let (mut search, mut share) = (Ucb::new(), 0.5);
+        run(&mut search, &mut share, (0.0, 1.0), noise, 4000, 100.0, peak(at));
+        let (mut moved, mut lost, mut random) = (0, 0.0, Random::new(seed));
+        for _ in 0..4000 {
+            let before = share;
+            lost += 1.0 - peak(at)(share);
+            quantum(&mut search, &mut share, (0.0, 1.0), (noise, &mut random), 100.0, peak(at));
+            moved += usize::from((share - before).abs() > MOVES);
+        }
+        prop_assert!(moved < 1_000 && lost < 80.0, "{moved} quanta, {lost} lost");
+    }
 }
