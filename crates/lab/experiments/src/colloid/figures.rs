@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use pagemill_model::page::HUGE;
 use pagemill_model::parallel;
 use pagemill_policy::tier::compose;
 use pagemill_policy::tier::kind::PageSize;
@@ -13,11 +12,6 @@ use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};
 
 use super::{Cell, LATENCIES, LOADS, Line, Options, Report, published, score};
-
-/// What the name of a figure ends in whose kernel has huge pages.
-const THP: &str = "+thp";
-/// The lengths of the published runs of programs, and of the kernel's tiering.
-const APPLICATION_SECONDS: f64 = 600.0;
 
 pub(super) fn setup(
     options: &Options,
@@ -40,8 +34,8 @@ pub(super) fn setup(
         steps,
         later_steps: None,
         moves_at: None,
-        // As in the published runs.
-        seconds: if huge { 100.0 } else { APPLICATION_SECONDS },
+        // The lengths of the published runs.
+        seconds: if huge { 100.0 } else { 600.0 },
         scale,
         noise: 0.0,
         seed: options.seed,
@@ -70,15 +64,6 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(options: &Options) -> Self {
         Self { options: options.clone(), prepared: HashMap::new() }
-    }
-
-    /// What a figure runs on: where its name ends so, the kernel's own tiering has huge pages.
-    fn machine(&self, figure: &str) -> Machine {
-        let machine = &self.options.machine;
-        match figure.ends_with(THP) {
-            true => machine.with("kernel.page_kib", (HUGE >> 10) as f64),
-            false => machine.clone(),
-        }
     }
 
     fn key(setup: &Setup) -> String {
@@ -127,7 +112,7 @@ impl Bench {
     ) {
         let first = report.cells.len();
         for (row, latency) in LATENCIES.into_iter().enumerate() {
-            let machine = self.machine(figure).with("tier.alternate.unloaded_ns", latency);
+            let machine = self.options.machine.with("tier.alternate.unloaded_ns", latency);
             for (column, steps) in LOADS.into_iter().enumerate() {
                 tick(&format!("{latency} ns at {steps}x"), (row * 4 + column) as f64 / 16.0);
                 let base = setup(&self.options, &machine, workload::gups(64.0), system, steps);
@@ -195,21 +180,14 @@ impl Bench {
         tick: &mut dyn FnMut(&str, f64),
     ) {
         let first = report.cells.len();
-        let machine = self.machine(figure);
-        let Some(load) = workload::named(name, &machine) else {
+        let Some(load) = workload::named(name, &self.options.machine) else {
             return;
         };
-        let systems = if figure.ends_with(THP) { &["TPP", "MEMTIS"][..] } else { &["TPP"] };
-        let cells: Vec<_> =
-            systems.iter().flat_map(|one| LOADS.map(|steps| (*one, steps))).collect();
-        for (at, &(system, steps)) in cells.iter().enumerate() {
-            tick(&format!("{system} at {steps}x"), at as f64 / cells.len() as f64);
-            let policy = system.to_lowercase();
-            let mut base = setup(&self.options, &machine, load.clone(), &policy, steps);
-            // A program that ends runs to its end.
-            base.seconds = APPLICATION_SECONDS;
-            let names = [system.to_owned(), format!("{system}+colloid")];
-            for (system, run) in names.iter().zip(self.pair(&base)) {
+        for (at, steps) in LOADS.into_iter().enumerate() {
+            tick(&format!("{steps}x"), at as f64 / 4.0);
+            let machine = self.options.machine.clone();
+            let base = setup(&self.options, &machine, load.clone(), "tpp", steps);
+            for (system, run) in ["TPP", "TPP+colloid"].into_iter().zip(self.pair(&base)) {
                 let subject = format!("{system} at {steps}x");
                 let known = (figure == "8b").then(|| published("Fig 8b", &subject, "throughput"));
                 let column = format!("{steps}x");
