@@ -243,6 +243,11 @@ impl Outcome {
         outcome
     }
 
+    /// Of which nothing ran.
+    pub(crate) fn nothing() -> Self {
+        Self::of(Options::new(false, None), &[], false)
+    }
+
     /// Whether a run failed.
     #[must_use]
     pub fn has_failures(&self) -> bool {

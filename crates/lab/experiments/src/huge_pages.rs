@@ -347,7 +347,7 @@ impl Series for Policies<'_> {
         let number = if state == FRAGMENTED { 1.0 } else { 0.5 };
         let over =
             self.began.get_or_insert_with(Instant::now).elapsed().as_secs_f64() > budget * number;
-        let said = format!("{state}: the time was used up at ");
+        let said = used_up(state);
         if over && !self.notes.iter().any(|note| note.starts_with(&said)) {
             self.notes.push(format!("{said}{}; -f -o with this directory goes on", cell.words()));
         }
@@ -445,6 +445,11 @@ impl Outcome {
         Self::of(options, finished, Vec::new(), interrupted)
     }
 
+    /// Of which nothing ran.
+    pub(crate) fn nothing() -> Self {
+        Self::of(Options::new(false, None, 1.0, 1), &[], Vec::new(), false)
+    }
+
     /// The values of a figure in all repetitions.
     fn values(&self, (state, program, arm): Key, figure: &str) -> Vec<f64> {
         let ours = |cell: &&Cell| (cell.state, cell.program, cell.arm) == (state, program, arm);
@@ -466,6 +471,11 @@ impl Outcome {
     pub fn has_failures(&self) -> bool {
         self.cells.iter().chain(&self.again).any(|cell| cell.outcome.is_err())
     }
+}
+
+/// How a note begins that says where the time of a state of memory was used up.
+fn used_up(state: &str) -> String {
+    format!("{state}: the time was used up at ")
 }
 
 /// Fragments memory, or again what the last program mended; the score.

@@ -623,6 +623,11 @@ impl Outcome {
         Self::of(options, finished, interrupted)
     }
 
+    /// Of which nothing ran.
+    pub(crate) fn nothing() -> Self {
+        Self::new(Options::new(false, None))
+    }
+
     fn skip(&mut self, line: String) {
         if !self.skipped.contains(&line) {
             self.skipped.push(line);

@@ -12,19 +12,23 @@
 //! | modelled | a simulator's figure is within [`CLOSE`] of the published one; beyond it is *differs* |
 //! | not run here | nothing was measured, or the runs do not tell |
 //!
-//! Always so: each claim that an experiment judges is one entry, and so is each kind of published figure that is not
-//! run here ([`coverage`]); the counts add up to the entries; targets of our own are counted apart.
+//! Always so: each claim that an experiment judges is one entry, whatever of it ran, and so is each kind of published
+//! figure that is not run here ([`coverage`]); what is not run here says why; the counts add up to the entries; targets
+//! of our own are counted apart.
 
 use std::fmt::Write as _;
 
 use pagemill_report::draw::text;
 use serde::Serialize;
 
-use crate::colloid;
 use crate::coverage::{self, CBMM, COLLOID, MESH, MOCA, STUDY};
 use crate::reproduce::apart::Outcomes;
+use crate::reproduce::experiment;
+use crate::reproduce::measured::Measured;
 use crate::reproduce::summary::Summary;
 use crate::reproduce::terminal;
+use crate::reproduce::verdict::{self, Judged};
+use crate::{colloid, fragmentation, huge_pages, moca};
 
 /// How far a modelled figure may be from the published one.
 const CLOSE: f64 = 0.1;
@@ -116,6 +120,7 @@ impl Scoreboard {
             board.rows(STUDY, &outcome.judged());
         }
         simulated.into_iter().for_each(|report| board.modelled(report));
+        outcomes.absent.iter().for_each(|(name, why)| board.absent(name, why));
         for source in board.sources() {
             board.not_run(source);
         }
@@ -123,23 +128,68 @@ impl Scoreboard {
     }
 
     fn allocators(&mut self, summary: &Summary) {
+        // Of an experiment that could not run there are no figures, and no section.
+        let ran = |name: &str| summary.sections.iter().any(|section| section.experiment == name);
+        let skipped = |name: &str| {
+            summary.skipped.iter().any(|skip| skip.experiment == name && skip.arm.is_none())
+        };
+        let all = experiment::all().unwrap_or_default();
+        for one in all.iter().filter(|one| skipped(&one.name) && !ran(&one.name)) {
+            let none = Measured::new(&[], &one.name, summary.seed);
+            let claims = verdict::claims(one, &none, &summary.skipped).unwrap_or_default();
+            self.judged(&one.name, &claims);
+        }
         for section in &summary.sections {
-            for one in &section.claims {
-                let against =
-                    one.against.as_deref().map_or(String::new(), |arm| format!(" / {arm}"));
-                self.claims.push(Entry {
-                    source: MESH,
-                    claim: format!("{}: {} ({}{against})", section.experiment, one.says, one.arm),
-                    published: one.published.clone(),
-                    here: match &one.measured {
-                        Some(figure) => terminal::with_interval(figure),
-                        None => one.verdict.clone(),
-                    },
-                    state: State::of(&one.verdict),
-                });
-            }
+            self.judged(&section.experiment, &section.claims);
             let verdicts = section.goals.iter().map(|goal| goal.verdict.as_str());
             self.goals(verdicts.filter(|verdict| !verdict.starts_with("not measured")));
+        }
+    }
+
+    fn judged(&mut self, experiment: &str, claims: &[Judged]) {
+        for one in claims {
+            let against = one.against.as_deref().map_or(String::new(), |arm| format!(" / {arm}"));
+            self.claims.push(Entry {
+                source: MESH,
+                claim: format!("{experiment}: {} ({}{against})", one.says, one.arm),
+                published: one.published.clone(),
+                here: match &one.measured {
+                    Some(figure) => terminal::with_interval(figure),
+                    None => one.verdict.clone(),
+                },
+                state: State::of(&one.verdict),
+            });
+        }
+    }
+
+    /// The claims of an experiment of which nothing ran.
+    fn absent(&mut self, name: &str, why: &str) {
+        let (source, mut rows) = match name {
+            moca::NAME => (MOCA, moca::Outcome::nothing().claims()),
+            huge_pages::NAME => (CBMM, huge_pages::Outcome::nothing().claims().rows),
+            fragmentation::NAME => (STUDY, fragmentation::Outcome::nothing().judged()),
+            colloid::NAME => return self.not_made(|_| true, why),
+            _ => return,
+        };
+        let is_told = |row: &Vec<String>| !row.iter().any(|word| word.starts_with("goal "));
+        rows.retain(is_told);
+        for row in &mut rows {
+            row.pop();
+            row.push(format!("not measured: {why}"));
+        }
+        self.rows(source, &rows);
+    }
+
+    /// Published cells of the simulated machine that were not made.
+    fn not_made(&mut self, wanted: impl Fn(&colloid::Cell) -> bool, why: &str) {
+        for cell in colloid::claims().into_iter().filter(|cell| !cell.input && wanted(cell)) {
+            self.claims.push(Entry {
+                source: COLLOID,
+                claim: words(&cell),
+                published: cell.published.map_or_else(String::new, terminal::number),
+                here: format!("not made: {why}"),
+                state: State::NotRunHere,
+            });
         }
     }
 
@@ -155,7 +205,7 @@ impl Scoreboard {
                 source,
                 claim: claim.clone(),
                 published: published.clone(),
-                here: here.clone(),
+                here: if here == "-" { verdict.clone() } else { here.clone() },
                 state: State::of(verdict),
             });
         }
@@ -176,10 +226,7 @@ impl Scoreboard {
             let close = error.abs() <= CLOSE;
             self.claims.push(Entry {
                 source: COLLOID,
-                claim: format!(
-                    "figure {}: {}, {}, {}",
-                    cell.figure, cell.row, cell.column, cell.metric
-                ),
+                claim: words(cell),
                 published: terminal::number(published),
                 here: format!(
                     "{} modelled, {:+.1} %",
@@ -189,6 +236,9 @@ impl Scoreboard {
                 state: if close { State::Modelled } else { State::Differs },
             });
         }
+        let made =
+            |wanted: &colloid::Cell| report.cells.iter().any(|cell| cell.place() == wanted.place());
+        self.not_made(|cell| !made(cell), "its figure is not among those of this run");
     }
 
     /// Published figures that have none beside them here: an entry for each kind.
@@ -273,6 +323,12 @@ impl Scoreboard {
     }
 }
 
+/// What a cell of the simulated machine is of.
+fn words(cell: &colloid::Cell) -> String {
+    let [figure, row, column, metric] = cell.place();
+    format!("figure {figure}: {row}, {column}, {metric}")
+}
+
 /// The text in `room` columns, without its end if it is longer.
 fn shortened(text: &str, room: usize) -> String {
     match text.chars().count() <= room {
@@ -284,6 +340,7 @@ fn shortened(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::plan::Skipped;
 
     fn row(verdict: &str) -> Vec<String> {
         ["a claim", "1.00", "1.10", verdict].map(str::to_owned).to_vec()
@@ -343,14 +400,71 @@ mod tests {
         };
         let board = Scoreboard::of(None, Some(&report), Outcomes::default());
         let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
-        let not_run = coverage::not_run(COLLOID).count();
         assert_eq!(states[..3], [State::Modelled, State::Differs, State::Differs]);
-        assert_eq!(states.len(), 3 + not_run);
+        assert!(states[3..].iter().all(|state| *state == State::NotRunHere), "{states:?}");
         assert!(
             board.text().contains("published 1.8, here 1.2 modelled, -33.3 %"),
             "{}",
             board.text()
         );
+    }
+
+    #[test]
+    fn each_claim_is_an_entry_where_nothing_ran_and_says_why() {
+        let why = "that is root's".to_owned();
+        let absent = [moca::NAME, huge_pages::NAME, fragmentation::NAME, colloid::NAME]
+            .map(|name| (name, why.clone()));
+        let nothing =
+            Scoreboard::of(None, None, Outcomes { absent: &absent, ..Outcomes::default() });
+        assert_eq!(nothing.sources(), [MOCA, CBMM, STUDY, COLLOID]);
+        assert_eq!(nothing.targets, (0, 0));
+        for entry in &nothing.claims {
+            assert_eq!(entry.state, State::NotRunHere, "{entry:?}");
+            assert!(entry.here.len() > 2, "{entry:?}");
+        }
+        let told = nothing.claims.iter().filter(|entry| entry.here.ends_with(&why)).count();
+        assert_eq!(told, 11 + 12 + 7 + 32, "{:#?}", nothing.claims);
+        // Of the simulated machine any part may have been made: the others say so.
+        let mut cells = colloid::claims();
+        let mut random = pagemill_model::random::Random::new(7);
+        let said = |cells: &[colloid::Cell]| {
+            let report = colloid::Report { cells: cells.to_vec(), ..colloid::Report::default() };
+            let board = Scoreboard::of(None, Some(&report), Outcomes::default());
+            let mut said: Vec<String> =
+                board.claims.iter().map(|entry| entry.claim.clone()).collect();
+            said.sort();
+            said
+        };
+        cells.iter_mut().for_each(|cell| cell.modelled = 1.0);
+        let all = said(&cells);
+        while !cells.is_empty() {
+            cells.remove(random.index(cells.len()));
+            assert_eq!(said(&cells), all);
+        }
+    }
+
+    #[test]
+    fn an_experiment_that_could_not_run_has_its_claims() {
+        let summary = |skipped| Summary {
+            schema: 1,
+            quick: true,
+            interrupted: false,
+            seed: 1,
+            machine: Vec::new(),
+            sections: Vec::new(),
+            skipped,
+        };
+        let skip = |name: &str| Skipped {
+            experiment: name.into(),
+            arm: None,
+            reason: "redis-server is not installed".into(),
+        };
+        let of = |skipped| Scoreboard::of(Some(&summary(skipped)), None, Outcomes::default());
+        assert!(of(Vec::new()).claims.is_empty());
+        let board = of(vec![skip("redis-fragmentation"), skip("browsers firefox")]);
+        let told = board.claims.iter().filter(|entry| entry.here.contains("is not installed"));
+        assert!(told.count() > 5, "{:#?}", board.claims);
+        assert!(board.claims.iter().all(|entry| entry.state == State::NotRunHere));
     }
 
     #[test]

@@ -54,8 +54,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let simulated = collected.simulated()?;
     let (traced, huge) = (collected.traced(), collected.huge_pages());
     let studied = collected.studied();
-    let outcomes =
-        Outcomes { traced: traced.as_ref(), studied: studied.as_ref(), huge: huge.as_ref() };
+    let outcomes = Outcomes {
+        traced: traced.as_ref(),
+        studied: studied.as_ref(),
+        huge: huge.as_ref(),
+        absent: &[],
+    };
     let simulated = simulated.as_ref();
     // Of each experiment with tables of its own: its name, and these as text and as JSON.
     let mut apart: Vec<(&str, String, Value)> = Vec::new();

@@ -1,5 +1,6 @@
 //! `pagemill reproduce`: published experiments, run again.
 
+mod apart;
 mod fleet;
 mod list;
 
@@ -31,6 +32,8 @@ use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
 use pagemill_experiments::{as_html, as_text, colloid, fragmentation, huge_pages, moca, overhead};
 use pagemill_launch::exit::Exit;
+
+use apart::{Apart, ENDED};
 use pagemill_report::draw::html::Page;
 
 const EXAMPLES: &str = "\
@@ -165,41 +168,6 @@ impl Asked {
     }
 }
 
-/// What the experiments came to that have tables of their own.
-#[derive(Default)]
-struct Apart {
-    traced: Option<moca::Outcome>,
-    /// Whether a run of a kernel failed.
-    untraced: bool,
-    huge: Option<huge_pages::Outcome>,
-    studied: Option<fragmentation::Outcome>,
-    text: String,
-    interrupted: bool,
-}
-
-impl Apart {
-    fn took_in(&mut self, outcome: impl Fn(&Self) -> Option<(String, bool)>) {
-        if let Some((text, interrupted)) = outcome(self) {
-            self.text.push_str(&text);
-            self.interrupted = interrupted;
-        }
-    }
-
-    fn outcomes(&self) -> Outcomes<'_> {
-        Outcomes {
-            traced: self.traced.as_ref(),
-            huge: self.huge.as_ref(),
-            studied: self.studied.as_ref(),
-        }
-    }
-
-    fn failed(&self) -> bool {
-        self.untraced
-            || self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
-            || self.studied.as_ref().is_some_and(fragmentation::Outcome::has_failures)
-    }
-}
-
 impl Arguments {
     fn run(&self) -> Result<Exit> {
         if let Some(cell) = &self.cell {
@@ -321,17 +289,23 @@ impl Arguments {
     ) -> Result<Apart> {
         let mut apart = Apart { interrupted, ..Apart::default() };
         if asked.traces && !apart.interrupted {
-            (apart.traced, apart.untraced) = self.traces(stage, (store, keep))?;
+            (apart.traced, apart.untraced) =
+                self.traces(stage, (store, keep), &mut apart.absent)?;
             apart.took_in(|apart| apart.traced.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         // Last, for they break up the memory that the programs ran on.
         if asked.huge_pages && !apart.interrupted {
-            apart.huge = self.huge_pages(stage, inputs, (store, keep))?;
+            apart.huge = self.huge_pages(stage, inputs, (store, keep), &mut apart.absent)?;
             apart.took_in(|apart| apart.huge.as_ref().map(|it| (it.text(), it.interrupted)));
         }
         if asked.free_memory && !apart.interrupted {
-            apart.studied = self.free_memory(stage, (store, keep))?;
+            apart.studied = self.free_memory(stage, (store, keep), &mut apart.absent)?;
             apart.took_in(|apart| apart.studied.as_ref().map(|it| (it.text(), it.interrupted)));
+        }
+        if apart.interrupted {
+            let ended = asked.apart().into_iter().filter(|name| !apart.knows(name));
+            let ended: Vec<_> = ended.map(|name| (name, ENDED.to_owned())).collect();
+            apart.absent.extend(ended);
         }
         Ok(apart)
     }
@@ -418,10 +392,12 @@ impl Arguments {
         &self,
         stage: &Stage<'_>,
         (store, keep): (&Store, &Keep),
+        absent: &mut Vec<(&'static str, String)>,
     ) -> Result<Option<fragmentation::Outcome>> {
         let name = fragmentation::NAME;
         if let Some(reason) = fragmentation::missing(&stage.linux) {
             eprintln!("pagemill: skipped {name}: {reason}");
+            absent.push((name, reason));
             return Ok(None);
         }
         let options = self.studied()?;
@@ -466,6 +442,7 @@ impl Arguments {
         &self,
         stage: &Stage<'_>,
         kept: (&Store, &Keep),
+        absent: &mut Vec<(&'static str, String)>,
     ) -> Result<(Option<moca::Outcome>, bool)> {
         let options = self.traced()?;
         let mut traces = moca::Traces::new(options.clone(), stage)?;
@@ -474,6 +451,7 @@ impl Arguments {
             Ok(outcome) => outcome,
             Err(why) => {
                 eprintln!("pagemill: skipped {}: {why}", moca::NAME);
+                absent.push((moca::NAME, why));
                 return Ok((None, false));
             }
         };
@@ -545,10 +523,12 @@ impl Arguments {
         stage: &Stage<'_>,
         inputs: &Inputs,
         kept: (&Store, &Keep),
+        absent: &mut Vec<(&'static str, String)>,
     ) -> Result<Option<huge_pages::Outcome>> {
         let name = huge_pages::NAME;
         if let Some(reason) = huge_pages::missing(&stage.linux) {
             eprintln!("pagemill: skipped {name}: {reason}");
+            absent.push((name, reason));
             return Ok(None);
         }
         let mut policies = huge_pages::Policies::new(self.policies()?, stage, inputs);

@@ -11,7 +11,10 @@ use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
 use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};
 
-use super::{Cell, LATENCIES, LOADS, Line, Options, Report, published, score};
+use super::{
+    ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, Line, Options, Report, SAMPLE_LOG, SYSTEMS,
+    at, score,
+};
 
 pub(super) fn setup(
     options: &Options,
@@ -117,29 +120,17 @@ impl Bench {
                 tick(&format!("{latency} ns at {steps}x"), (row * 4 + column) as f64 / 16.0);
                 let base = setup(&self.options, &machine, workload::gups(64.0), system, steps);
                 let [without, with] = self.pair(&base);
-                let subject = format!("{latency}ns at {steps}x");
-                let metric = "TPP+colloid throughput / TPP throughput";
-                let known =
-                    (figure == "6c").then(|| published("Fig 6c", &subject, metric)).flatten();
-                for (metric, modelled, published) in [
-                    ("with/without Colloid", with.0 / without.0, known),
-                    ("share without", without.1.last.share, None),
-                    ("share with", with.1.last.share, None),
+                for (metric, modelled) in [
+                    (GAIN, with.0 / without.0),
+                    ("share without", without.1.last.share),
+                    ("share with", with.1.last.share),
                 ] {
-                    report.cells.push(Cell {
-                        published,
-                        ..Cell::of(
-                            figure,
-                            &format!("{latency} ns"),
-                            &format!("{steps}x"),
-                            metric,
-                            modelled,
-                        )
-                    });
+                    let row = format!("{latency} ns");
+                    report.cells.push(Cell::of(figure, &row, &at(steps), metric, modelled));
                 }
             }
         }
-        score(report, first, figure, "with/without Colloid", (0.03, 0.08));
+        score(report, first, figure, GAIN, (0.03, 0.08));
     }
 
     /// The three systems and the kernel's own by load, beside the best static placement.
@@ -183,19 +174,13 @@ impl Bench {
         let Some(load) = workload::named(name, &self.options.machine) else {
             return;
         };
-        for (at, steps) in LOADS.into_iter().enumerate() {
-            tick(&format!("{steps}x"), at as f64 / 4.0);
+        for (number, steps) in LOADS.into_iter().enumerate() {
+            tick(&at(steps), number as f64 / 4.0);
             let machine = self.options.machine.clone();
             let base = setup(&self.options, &machine, load.clone(), "tpp", steps);
-            for (system, run) in ["TPP", "TPP+colloid"].into_iter().zip(self.pair(&base)) {
-                let subject = format!("{system} at {steps}x");
-                let known = (figure == "8b").then(|| published("Fig 8b", &subject, "throughput"));
-                let column = format!("{steps}x");
-                report.cells.push(Cell {
-                    published: known.flatten(),
-                    input: figure == "8b" && system == "TPP" && steps == 0.0,
-                    ..Cell::of(figure, system, &column, load.unit, run.0)
-                });
+            for (system, run) in SYSTEMS.into_iter().zip(self.pair(&base)) {
+                let column = at(steps);
+                report.cells.push(Cell::of(figure, system, &column, load.unit, run.0));
                 report.cells.push(Cell::of(figure, system, &column, "share", run.1.last.share));
             }
         }
@@ -262,35 +247,15 @@ impl Bench {
         };
         let peak = machine.get("tier.default.channels") * 64.0
             / (machine.get("dram.burst") * machine.get("dram.clock_ns"));
-        let described = [(1.0, 0.51, 175.0), (2.0, 0.65, 266.0), (3.0, 0.70, 350.0)];
-        for (at, (steps, drawn, loaded)) in described.into_iter().enumerate() {
-            tick(&format!("antagonist {steps}x"), at as f64 / 4.0);
+        for (number, &steps) in LOADS[1..].iter().enumerate() {
+            tick(&format!("antagonist {steps}x"), number as f64 / 4.0);
             let antagonist = workload::antagonist(machine, steps);
             let alone = run(&[antagonist]).lines_per_ns[0] * 64.0 / peak;
-            let column = format!("{steps}x");
-            report.cells.push(Cell {
-                published: Some(drawn),
-                ..Cell::of(
-                    "setup",
-                    "part of the peak that it draws",
-                    &column,
-                    "antagonist alone",
-                    alone,
-                )
-            });
+            report.cells.push(Cell::of("setup", ALONE[1], &at(steps), ALONE[0], alone));
             let base = setup(&self.options, machine, workload::gups(64.0), "tpp", steps);
             let gups = base.workload.group(machine, base.bounds().1, base.walks());
             let latency = run(&[gups, antagonist]).loads.default.latency_ns;
-            report.cells.push(Cell {
-                published: Some(loaded),
-                ..Cell::of(
-                    "setup",
-                    "ns, hot set on it",
-                    &column,
-                    "default tier under load",
-                    latency,
-                )
-            });
+            report.cells.push(Cell::of("setup", LOADED[1], &at(steps), LOADED[0], latency));
         }
         tick("sample log", 0.75);
         let huge = Walks {
@@ -300,15 +265,10 @@ impl Bench {
             default_share: 1.0,
         };
         let log = run(&[workload::gups(64.0).group(machine, 0.934, huge)]);
-        for (row, modelled, logged) in [
-            ("updates/s", log.ops_per_ns[0] * 1e9, 606.8e6),
-            ("default tier, ns", log.loads.default.latency_ns, 108.8),
-            ("alternate tier, ns", log.loads.alternate.latency_ns, 141.7),
-        ] {
-            report.cells.push(Cell {
-                published: Some(logged),
-                ..Cell::of("setup", row, "0x", "HeMem's sample log, share 0.934", modelled)
-            });
+        let figures =
+            [log.ops_per_ns[0] * 1e9, log.loads.default.latency_ns, log.loads.alternate.latency_ns];
+        for (row, modelled) in SAMPLE_LOG.into_iter().zip(figures) {
+            report.cells.push(Cell::of("setup", row, &at(0.0), LOG, modelled));
         }
     }
 }

@@ -239,21 +239,21 @@ impl Outcome {
             let ours =
                 ["thp off", "thp on"].map(|thp| self.values(thp, STATES[0].0, at, "seconds"));
             let change = |off: f64, on: f64| format!("{:+.1} %", 100.0 * (on / off - 1.0));
-            let ([Some(off), Some(on)], [Some(here_off), Some(here_on)]) =
-                (theirs, [median(&ours[0]), median(&ours[1])])
-            else {
-                continue;
-            };
-            let holds = match (range(&ours[0]), range(&ours[1])) {
+            let [Some(off), Some(on)] = theirs else { continue };
+            let holds = || match (range(&ours[0]), range(&ours[1])) {
                 ((least, _), (_, most)) if most < least => "so here",
                 ((_, most), (least, _)) if most < least => "not so here",
                 _ => "cannot be told: the runs overlap",
             };
+            let (here, holds) = match (median(&ours[0]), median(&ours[1])) {
+                (Some(off), Some(on)) => (change(off, on), holds().to_owned()),
+                _ => (dash(None), self.untold("it has not run with huge pages off and on")),
+            };
             rows.push(vec![
                 format!("{program} is faster with huge pages, memory compacted"),
                 change(off, on),
-                change(here_off, here_on),
-                holds.to_owned(),
+                here,
+                holds,
             ]);
         }
         rows
@@ -263,6 +263,12 @@ impl Outcome {
     #[must_use]
     pub fn judged(&self) -> Vec<Vec<String>> {
         self.claims().into_iter().chain(self.faster()).collect()
+    }
+
+    /// The verdict on a claim of which there are no figures.
+    fn untold(&self, why: &str) -> String {
+        let why = if self.interrupted { "this run was ended before" } else { why };
+        format!("not measured: {why}")
     }
 
     /// Order 9 of the zone Normal in a state.
@@ -278,18 +284,22 @@ impl Outcome {
                 [(STATES[0], STATES[1], true), (STATES[1], STATES[2], false)]
             {
                 let theirs = |state| published(thp, state, "Normal")[ORDER.index()].clone();
-                let (Some(a), Some(b)) = (self.normal(thp, from), self.normal(thp, to)) else {
-                    continue;
-                };
                 let change = if rises { "raises" } else { "lowers" };
                 let act = if rises { "fragmenting" } else { "compacting while fragmented" };
                 let word = |state| theirs(state).unwrap_or_else(|| "-".into());
-                let holds = if (b > a) == rises && a != b { "so here" } else { "not so here" };
+                let (here, holds) = match (self.normal(thp, from), self.normal(thp, to)) {
+                    (Some(a), Some(b)) => {
+                        let holds = (b > a) == rises && a != b;
+                        let word = if holds { "so here" } else { "not so here" };
+                        (format!("{a:.3} to {b:.3}"), word.to_owned())
+                    }
+                    _ => (dash(None), self.untold("memory was not looked at in both states")),
+                };
                 rows.push(vec![
                     format!("{thp}: {act} {change} order {ORDER} of Normal"),
                     format!("{} to {}", word(from_published), word(to_published)),
-                    format!("{a:.3} to {b:.3}"),
-                    holds.to_owned(),
+                    here,
+                    holds,
                 ]);
             }
         }
@@ -391,7 +401,10 @@ mod tests {
 
     #[test]
     fn a_program_is_faster_only_if_no_run_was_slower() {
-        let held = |off: &[f64], on: &[f64]| outcome(off, on).faster()[0][3].clone();
+        let held = |off: &[f64], on: &[f64]| {
+            let rows = outcome(off, on).faster();
+            rows.iter().find(|row| row[0].starts_with("fmm")).unwrap()[3].clone()
+        };
         assert_eq!(held(&[2.0, 2.2], &[1.5, 1.9]), "so here");
         assert_eq!(held(&[1.0, 1.2], &[1.5, 1.9]), "not so here");
         assert!(held(&[1.0, 1.6], &[1.5, 1.9]).starts_with("cannot be told"));
@@ -399,6 +412,23 @@ mod tests {
         assert!(
             text.contains("fmm is faster with huge pages") && text.contains("-50.0 %"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn each_claim_is_a_row_whatever_ran() {
+        let said = |outcome: &Outcome| -> Vec<String> {
+            outcome.judged().into_iter().map(|row| row[0].clone()).collect()
+        };
+        let mut some = outcome(&[2.0], &[1.0]);
+        let all = said(&some);
+        while some.states.pop().is_some() {
+            assert_eq!(said(&some), all);
+        }
+        let rows = some.judged();
+        assert!(
+            rows.len() > 4 && rows.iter().all(|row| row[3].starts_with("not measured: ")),
+            "{rows:?}"
         );
     }
 

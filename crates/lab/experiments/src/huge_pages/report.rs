@@ -8,7 +8,7 @@ use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
 use super::programs::STATIC;
-use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES};
+use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
 use crate::{Table, dash};
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::html::Page;
@@ -66,17 +66,17 @@ impl Goals {
     }
 }
 
-/// A published claim and what holds here; no row where that cannot be told.
-fn claim(
-    what: String,
-    theirs: &str,
-    here: String,
-    holds: Option<bool>,
-    once: bool,
-) -> Option<Vec<String>> {
-    let word = if holds? { "reproduced" } else { "not reproduced" };
-    let once = if once { ONCE } else { "" };
-    Some(vec![what, theirs.to_owned(), here, format!("{word}{once}")])
+/// A published claim and what is here, with whether it holds and whether that is of single runs; or why that cannot
+/// be told.
+fn claim(what: String, theirs: &str, told: Result<(String, bool, bool), String>) -> Vec<String> {
+    let (here, verdict) = match told {
+        Ok((here, holds, once)) => {
+            let word = if holds { "reproduced" } else { "not reproduced" };
+            (here, format!("{word}{}", if once { ONCE } else { "" }))
+        }
+        Err(why) => (dash(None), format!("not measured: {why}")),
+    };
+    vec![what, theirs.to_owned(), here, verdict]
 }
 
 /// How the figures are to be read.
@@ -397,9 +397,9 @@ impl Outcome {
         let mut rows = Vec::new();
         for arm in ["cbmm", OURS] {
             for state in STATES {
-                rows.extend(self.claim_of_faults(state, arm));
-                rows.extend(self.claim_of_time(state, arm));
-                rows.extend(self.claim_of_huge_pages(state, arm));
+                rows.push(self.claim_of_faults(state, arm));
+                rows.push(self.claim_of_time(state, arm));
+                rows.push(self.claim_of_huge_pages(state, arm));
             }
         }
         Table {
@@ -419,7 +419,32 @@ impl Outcome {
         programs.filter_map(|program| Some((of(program, BASELINE)?, of(program, arm)?))).collect()
     }
 
-    fn claim_of_faults(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+    /// What `here` says of an arm, where programs have figures of it and of the baseline; else why none has.
+    fn told<T>(
+        &self,
+        state: &str,
+        arm: &str,
+        programs: usize,
+        here: impl FnOnce() -> T,
+    ) -> Result<T, String> {
+        let of = [arm, BASELINE];
+        let absent = of.into_iter().find(|arm| !self.options.arms.contains(arm));
+        let failed = |cell: &super::Cell| {
+            cell.outcome.is_err() && cell.state == state && of.contains(&cell.arm)
+        };
+        match (programs, absent) {
+            (1.., _) => Ok(here()),
+            (_, Some(arm)) => Err(format!("{arm} is not among the policies of this run")),
+            _ if self.notes.iter().any(|note| note.starts_with(&used_up(state))) => {
+                Err("the time of this run was used up before".into())
+            }
+            _ if self.interrupted => Err("this run was ended before".into()),
+            _ if self.cells.iter().any(failed) => Err("its runs failed".into()),
+            _ => Err(format!("no program has such figures of it and of {BASELINE}")),
+        }
+    }
+
+    fn claim_of_faults(&self, state: &'static str, arm: &'static str) -> Vec<String> {
         let pairs = self.pairs(arm, |program, arm| {
             Some(self.faults.get(&(state, program, arm))?.max()?.0 as f64 / 1e3)
         });
@@ -427,14 +452,14 @@ impl Outcome {
         claim(
             format!("{arm}, {state}: the longest page fault is shorter than under linux-always"),
             "improves",
-            format!("of {} programs, {shorter}", pairs.len()),
-            (!pairs.is_empty()).then_some(shorter == pairs.len()),
             // Page faults are those of one recorded run each, whatever the repetitions.
-            true,
+            self.told(state, arm, pairs.len(), || {
+                (format!("of {} programs, {shorter}", pairs.len()), shorter == pairs.len(), true)
+            }),
         )
     }
 
-    fn claim_of_time(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+    fn claim_of_time(&self, state: &'static str, arm: &'static str) -> Vec<String> {
         let ratios: Vec<f64> = self
             .options
             .programs
@@ -449,22 +474,24 @@ impl Outcome {
         claim(
             format!("{arm}, {state}: no program runs longer than under linux-always"),
             if state == FRAGMENTED { "often better" } else { "no regression" },
-            format!("the worst takes {worst:.2} times as long"),
-            (!ratios.is_empty()).then_some(worst <= 1.02),
-            self.any_once(state, arm),
+            self.told(state, arm, ratios.len(), || {
+                let here = format!("the worst takes {worst:.2} times as long");
+                (here, worst <= 1.02, self.any_once(state, arm))
+            }),
         )
     }
 
-    fn claim_of_huge_pages(&self, state: &'static str, arm: &'static str) -> Option<Vec<String>> {
+    fn claim_of_huge_pages(&self, state: &'static str, arm: &'static str) -> Vec<String> {
         let shares = self
             .pairs(arm, |program, arm| Some(self.median((state, program, arm), "share")?.value));
         let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
         claim(
             format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
             "fewer",
-            format!("of {} programs, {fewer}", shares.len()),
-            (!shares.is_empty()).then_some(fewer == shares.len()),
-            self.any_once(state, arm),
+            self.told(state, arm, shares.len(), || {
+                let here = format!("of {} programs, {fewer}", shares.len());
+                (here, fewer == shares.len(), self.any_once(state, arm))
+            }),
         )
     }
 
@@ -691,6 +718,39 @@ mod tests {
         );
         let (goal, claim) = worst(2.5);
         assert!(goal.ends_with("missed") && claim.ends_with("not reproduced"), "{goal} {claim}");
+    }
+
+    /// A claim had no row where the budget of a quick run was used up before its page faults were recorded.
+    #[test]
+    fn each_claim_is_a_row_whatever_ran_and_one_that_cannot_be_told_says_why() {
+        let whole = outcome(1.0);
+        let said = |outcome: &Outcome| -> Vec<String> {
+            outcome.claims().rows.into_iter().map(|row| row[0].clone()).collect()
+        };
+        let all = said(&whole);
+        assert_eq!(all.len(), 12);
+        let mut random = pagemill_model::random::Random::new(7);
+        for _ in 0..40 {
+            let mut some = outcome(1.0);
+            let part = random.unit();
+            some.cells.retain(|_| random.chance(part));
+            some.faults.retain(|_, _| random.chance(part));
+            some.options.arms.retain(|_| random.chance(0.9));
+            assert_eq!(said(&some), all);
+            for row in some.claims().rows {
+                assert_eq!(row[2] == "-", row[3].starts_with("not measured: "), "{row:?}");
+            }
+        }
+        let verdict = |outcome: &Outcome| {
+            let rows = outcome.claims().rows;
+            rows.iter().find(|row| row[0].starts_with("cbmm+, fragmented: the longest")).unwrap()[3]
+                .clone()
+        };
+        let mut over = outcome(1.0);
+        over.notes.push(format!("{}redis", used_up(FRAGMENTED)));
+        assert_eq!(verdict(&over), "not measured: the time of this run was used up before");
+        over.options.arms.retain(|arm| *arm != OURS);
+        assert_eq!(verdict(&over), "not measured: cbmm+ is not among the policies of this run");
     }
 
     /// Verdicts from one run a cell read as those from many.

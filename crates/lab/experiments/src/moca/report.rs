@@ -31,10 +31,17 @@ fn verdict(holds: bool) -> String {
     if holds { "reproduced" } else { "not reproduced" }.to_owned()
 }
 
-/// One claim: what was said, what was published, what is here.
-fn claim(said: &str, theirs: String, ours: String, holds: bool) -> Vec<String> {
-    vec![said.to_owned(), theirs, ours, verdict(holds)]
+/// One claim: what was said, what was published, and what is here with whether it holds, or why it cannot be told.
+fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> Vec<String> {
+    let (ours, verdict) = match told {
+        Ok((ours, holds)) => (ours, verdict(holds)),
+        Err(why) => ("-".to_owned(), format!("not measured: {why}")),
+    };
+    vec![said.to_owned(), theirs, ours, verdict]
 }
+
+/// The kernels that ran under a back end with their slowdown, or why a claim about them cannot be told.
+type Ran = Result<Vec<(&'static str, f64)>, String>;
 
 /// The slowdown that was published of a kernel under a tool.
 fn published_slowdown(kernel: &str, tool: &str) -> f64 {
@@ -47,33 +54,35 @@ fn word((kernel, slowdown): &(&str, f64)) -> String {
 }
 
 /// Which kernels a complete trace slows down least and most.
-fn claims_of_faults(faults: &[(&str, f64)], rows: &mut Vec<Vec<String>>) {
-    let least = faults.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let most = faults.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    if let (Some(least), Some(most)) = (least, most) {
-        let said = "a complete trace costs EP least";
-        rows.push(claim(said, "EP 1.08".into(), word(least), least.0 == "ep"));
-        rows.push(claim("and MG most", "MG 617.80".into(), word(most), most.0 == "mg"));
-    }
+fn claims_of_faults(faults: &Ran, rows: &mut Vec<Vec<String>>) {
+    let order = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
+    let is = |kernel: &str, one: Option<&(&str, f64)>| {
+        let one = one.ok_or("no kernel has run")?;
+        Ok((word(one), one.0 == kernel))
+    };
+    let least = faults.clone().and_then(|ran| is("ep", ran.iter().min_by(order)));
+    rows.push(claim("a complete trace costs EP least", "EP 1.08".into(), least));
+    let most = faults.clone().and_then(|ran| is("mg", ran.iter().max_by(order)));
+    rows.push(claim("and MG most", "MG 617.80".into(), most));
 }
 
 /// Where a complete trace is faster and slower than a tool that sees every access.
-fn claims_beside_emulator(
-    faults: &[(&str, f64)],
-    exact: &[(&str, f64)],
-    rows: &mut Vec<Vec<String>>,
-) {
+fn claims_beside_emulator(faults: &Ran, exact: &Ran, rows: &mut Vec<Vec<String>>) {
     let compared = |kernels: &[&'static str], slower: bool| {
+        let (faults, exact) = (faults.clone()?, exact.clone()?);
         let pick =
             |of: &[(&str, f64)], kernel| of.iter().find(|one| one.0 == kernel).map(|one| one.1);
         let here = kernels.iter().filter_map(|kernel| {
-            Some((kernel.to_uppercase(), pick(faults, *kernel)?, pick(exact, *kernel)?))
+            Some((kernel.to_uppercase(), pick(&faults, *kernel)?, pick(&exact, *kernel)?))
         });
         let here: Vec<(String, f64, f64)> = here.collect();
         let text = here.iter().map(|(kernel, a, b)| format!("{kernel} {a:.2} against {b:.1}"));
         let text = text.collect::<Vec<_>>().join(", ");
         // Of kernels that did not run nothing is said.
-        (!here.is_empty()).then(|| (text, here.iter().all(|(_, a, b)| (a > b) == slower && a != b)))
+        match here.as_slice() {
+            [] => Err("these kernels have not run".to_owned()),
+            all => Ok((text, all.iter().all(|(_, a, b)| (a > b) == slower && a != b))),
+        }
     };
     let published = |kernels: &[&str]| {
         let text = kernels.iter().map(|kernel| {
@@ -88,9 +97,7 @@ fn claims_beside_emulator(
         ("as good as it, or a bit faster: IS", &["is"], false),
         ("slower than it: FT MG", &["ft", "mg"], true),
     ] {
-        if let Some((ours, holds)) = compared(kernels, slower) {
-            rows.push(claim(said, published(kernels), ours, holds));
-        }
+        rows.push(claim(said, published(kernels), compared(kernels, slower)));
     }
 }
 
@@ -305,51 +312,60 @@ impl Outcome {
         known.filter_map(|kernel| Some((*kernel, self.slowdown(kernel, back_end)?))).collect()
     }
 
+    /// The same, if that is all of them.
+    fn ran(&self, back_end: &str) -> Ran {
+        let (ran, all) = (self.slowdowns_of(back_end), self.kernels().len());
+        if ran.len() == all && all > 0 {
+            return Ok(ran);
+        }
+        Err(self
+            .why(back_end)
+            .unwrap_or_else(|| format!("of {all} kernels {} have run under {back_end}", ran.len())))
+    }
+
+    /// Why something was skipped.
+    fn why(&self, what: &str) -> Option<String> {
+        let mut skipped = self.skipped.iter();
+        Some(skipped.find_map(|line| line.strip_prefix(what)?.strip_prefix(": "))?.to_owned())
+    }
+
     /// What was claimed, what was published, what is here, and a verdict: a row each.
     #[must_use]
     pub fn claims(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
-        let of = |back_end| {
-            Some(self.slowdowns_of(back_end)).filter(|ran| ran.len() == self.kernels().len())
+        let (faults, exact) = (self.ran(FAULTS), self.ran(EXACT));
+        claims_of_faults(&faults, &mut rows);
+        claims_beside_emulator(&faults, &exact, &mut rows);
+        let tool = |tool: &str| {
+            geomean(self.kernels().iter().map(|kernel| published_slowdown(kernel, tool)))
         };
-        let (faults, names, exact, sample) = (of(FAULTS), of(NAMES), of(EXACT), of(SAMPLE));
-        if let Some(faults) = &faults {
-            claims_of_faults(faults, &mut rows);
-        }
-        if let (Some(faults), Some(exact)) = (&faults, &exact) {
-            claims_beside_emulator(faults, exact, &mut rows);
-        }
-        if let (Some(faults), Some(names)) = (&faults, &names) {
-            let tool = |tool: &str| {
-                geomean(self.kernels().iter().map(|kernel| published_slowdown(kernel, tool)))
-            };
-            let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-            let here = times(geomean_of(names), geomean_of(faults));
-            rows.push(claim(
-                "names of data structures add little",
-                format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
-                format!("{} times", ratio(here)),
-                here.is_some_and(|times| times < 1.2),
-            ));
-        }
-        if let Some(sample) = &sample {
+        let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+        let names = self.ran(NAMES).and_then(|names| {
+            let here = times(geomean_of(&names), geomean_of(&faults.clone()?));
+            Ok((format!("{} times", ratio(here)), here.is_some_and(|times| times < 1.2)))
+        });
+        rows.push(claim(
+            "names of data structures add little",
+            format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
+            names,
+        ));
+        let sample = self.ran(SAMPLE).map(|sample| {
             let words = sample.iter().map(word).collect::<Vec<_>>().join(", ");
-            rows.push(claim(
-                "sampling costs next to nothing",
-                "1.00 to 1.05".into(),
-                words,
-                sample.iter().all(|one| one.1 <= 1.05),
-            ));
-        }
-        if !self.checked.is_empty() {
-            let least = self.checked.iter().map(|one| one.touched.share()).fold(100.0, f64::min);
-            rows.push(claim(
-                "a complete trace has nearly all pages",
-                "99.13 to 99.49 %".into(),
-                format!("{least:.2} % at least, over {} kernels", self.checked.len()),
-                least >= 99.0,
-            ));
-        }
+            (words, sample.iter().all(|one| one.1 <= 1.05))
+        });
+        rows.push(claim("sampling costs next to nothing", "1.00 to 1.05".into(), sample));
+        let shares = self.checked.iter().map(|one| one.touched.share());
+        let pages = match shares.reduce(f64::min) {
+            Some(least) => {
+                let text = format!("{least:.2} % at least, over {} kernels", self.checked.len());
+                Ok((text, least >= 99.0))
+            }
+            None => Err(self
+                .why("pages held against the emulator's")
+                .unwrap_or_else(|| "no trace was held against the emulator's pages".to_owned())),
+        };
+        let said = "a complete trace has nearly all pages";
+        rows.push(claim(said, "99.13 to 99.49 %".into(), pages));
         self.claims_of_samples(&mut rows);
         self.sweep_claims(&mut rows);
         rows
@@ -359,29 +375,32 @@ impl Outcome {
     fn claims_of_samples(&self, rows: &mut Vec<Vec<String>>) {
         let shares: Vec<f64> =
             self.rows_of(SAMPLE).filter_map(|row| self.share_of_pages(row)).collect();
-        if !shares.is_empty() {
-            let few = shares.iter().filter(|share| **share < 50.0).count();
-            rows.push(claim(
-                "samples miss most pages of most kernels",
-                "0.2 to 39.2 %".into(),
-                shares.iter().map(|share| format!("{share:.1} %")).collect::<Vec<_>>().join(", "),
-                few * 2 > shares.len(),
-            ));
-        }
+        let none = || {
+            let why = self.why(SAMPLE).or_else(|| self.why(EXACT));
+            why.unwrap_or_else(|| format!("no kernel has run under {SAMPLE} and a complete trace"))
+        };
+        let told = |words: Vec<String>, holds: bool| match words.as_slice() {
+            [] => Err(none()),
+            words => Ok((words.join(", "), holds)),
+        };
+        let few = shares.iter().filter(|share| **share < 50.0).count();
+        let words = shares.iter().map(|share| format!("{share:.1} %")).collect();
+        rows.push(claim(
+            "samples miss most pages of most kernels",
+            "0.2 to 39.2 %".into(),
+            told(words, few * 2 > shares.len()),
+        ));
         let shares: Vec<(&str, f64)> = self
             .rows_of(SAMPLE)
             .filter_map(|row| Some((row.kernel, self.share_of_events(row)?)))
             .collect();
-        if !shares.is_empty() {
-            let few = shares.iter().filter(|one| one.0 == "ep" || one.1 <= 10.0).count();
-            let text = shares.iter().map(|one| format!("{} {:.1} %", one.0.to_uppercase(), one.1));
-            rows.push(claim(
-                "and have hardly 10 % of the events of a complete trace, but for EP",
-                "0.1 to 7.9 %, EP 6.3 to 174 %".into(),
-                text.collect::<Vec<_>>().join(", "),
-                few == shares.len(),
-            ));
-        }
+        let few = shares.iter().filter(|one| one.0 == "ep" || one.1 <= 10.0).count();
+        let words = shares.iter().map(|one| format!("{} {:.1} %", one.0.to_uppercase(), one.1));
+        rows.push(claim(
+            "and have hardly 10 % of the events of a complete trace, but for EP",
+            "0.1 to 7.9 %, EP 6.3 to 174 %".into(),
+            told(words.collect(), few == shares.len()),
+        ));
     }
 
     fn sweep_claims(&self, rows: &mut Vec<Vec<String>>) {
@@ -389,15 +408,15 @@ impl Outcome {
             self.sweep.iter().find(|step| (step.monitor, step.log) == (monitor as f64, DEFAULT.1))
         };
         let theirs = |subject, metric| published("sweep", subject, metric).unwrap_or(f64::NAN);
-        if let (Some(short), Some(default)) = (step(20), step(50)) {
+        let told = step(20).zip(step(50)).map(|(short, default)| {
             let (few, many) = (default.traced.events, short.traced.events);
-            rows.push(claim(
-                "50 ms give more than two thirds of the events of shorter intervals",
-                format!("{:.0} of {:.0}", theirs("50 ms", "events"), theirs("20 ms", "events")),
-                format!("{few} of {many}"),
-                few * 3 > many * 2,
-            ));
-        }
+            (format!("{few} of {many}"), few * 3 > many * 2)
+        });
+        rows.push(claim(
+            "50 ms give more than two thirds of the events of shorter intervals",
+            format!("{:.0} of {:.0}", theirs("50 ms", "events"), theirs("20 ms", "events")),
+            told.ok_or_else(|| "IS was not traced at intervals of 20 and of 50 ms".to_owned()),
+        ));
         let moca = theirs("50 ms", "events");
         let goal = |times: f64| if times >= 3.0 { "goal met" } else { "goal missed" }.to_owned();
         if let Some(Step { traced, native, .. }) = step(50) {
@@ -615,11 +634,39 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_the_kernels_that_ran_and_of_none_nothing_is_said() {
+    fn a_claim_names_the_kernels_that_ran_and_of_none_says_so() {
         let mut rows = Vec::new();
-        claims_beside_emulator(&[("ep", 1.0), ("is", 2.0)], &[("ep", 9.0), ("is", 1.0)], &mut rows);
+        let (faults, exact) = (vec![("ep", 1.0), ("is", 2.0)], vec![("ep", 9.0), ("is", 1.0)]);
+        claims_beside_emulator(&Ok(faults), &Ok(exact), &mut rows);
         let here: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
-        assert_eq!(here, ["EP 1.00 against 9.0", "IS 2.00 against 1.0"]);
+        assert_eq!(here, ["EP 1.00 against 9.0", "IS 2.00 against 1.0", "-"]);
+        assert_eq!(rows[2][3], "not measured: these kernels have not run");
+    }
+
+    #[test]
+    fn each_claim_is_a_row_whatever_ran() {
+        let said = |outcome: &Outcome| -> Vec<String> {
+            let is_claim = |row: &&Vec<String>| !row[3].starts_with("goal");
+            outcome.claims().iter().filter(is_claim).map(|row| row[0].clone()).collect()
+        };
+        let all = said(&outcome());
+        let mut random = pagemill_model::random::Random::new(7);
+        for _ in 0..40 {
+            let (mut some, part) = (outcome(), random.unit());
+            some.rows.retain(|_| random.chance(part));
+            some.checked.retain(|_| random.chance(part));
+            some.sweep.retain(|_| random.chance(part));
+            some.options.kernels.retain(|_| random.chance(0.9));
+            assert_eq!(said(&some), all);
+            for row in some.claims() {
+                assert_eq!(row[2] == "-", row[3].starts_with("not measured: "), "{row:?}");
+            }
+        }
+        let mut none = Outcome::new(Options::new(true, None));
+        none.skipped.push(format!("{SAMPLE}: no such counter"));
+        let claims = none.claims();
+        assert_eq!(said(&none), all);
+        assert!(claims.iter().any(|row| row[3] == "not measured: no such counter"), "{claims:?}");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct Outcomes<'a> {
     pub huge: Option<&'a huge_pages::Outcome>,
     /// The study of free memory, which has a page of its own.
     pub studied: Option<&'a fragmentation::Outcome>,
+    /// Experiments that were asked for, also the simulated one, and did not run: their names, and why.
+    pub absent: &'a [(&'static str, String)],
 }
 
 impl Outcomes<'_> {

@@ -80,7 +80,7 @@ pub fn claims(
                     .map(|figure| scaled(figure, claim.absolute.unwrap_or(1.0))),
             };
             let verdict = match figure {
-                None => absent(experiment, arm, claim.against.as_deref(), skipped),
+                None => absent(experiment, &cases, arm, claim.against.as_deref(), skipped),
                 Some(figure) => judge(claim, expected, &figure),
             };
             judged.push(Judged {
@@ -171,13 +171,20 @@ fn cases_of(experiment: &Experiment, named: &[String]) -> Vec<String> {
 /// Why there is no figure.
 fn absent(
     experiment: &Experiment,
+    cases: &[String],
     arm: &str,
     against: Option<&str>,
     skipped: &[Skipped],
 ) -> String {
+    // A case that was left out is skipped under the experiment's name and its own.
+    let left_out = |name: &str| {
+        let case = name.strip_prefix(&experiment.name).and_then(|rest| rest.strip_prefix(' '));
+        case.is_some_and(|case| cases.iter().any(|one| one == case))
+    };
     let reason = |arm: &str| {
         let skip = skipped.iter().find(|skip| {
-            skip.experiment == experiment.name && skip.arm.as_deref().is_none_or(|name| name == arm)
+            let is_it = skip.experiment == experiment.name || left_out(&skip.experiment);
+            is_it && skip.arm.as_deref().is_none_or(|name| name == arm)
         })?;
         Some(skip.reason.clone())
     };
@@ -204,7 +211,7 @@ pub fn goals(
         };
         let figure = figure.map(|figure| scaled(figure, goal.scale));
         let verdict = match figure {
-            None => absent(experiment, arm, goal.against.as_deref(), skipped),
+            None => absent(experiment, &cases, arm, goal.against.as_deref(), skipped),
             Some(figure) => against_goal(goal, figure.value).to_owned(),
         };
         Reached {
@@ -273,6 +280,22 @@ mod tests {
         let verdict = |arm: &str| judged.iter().find(|one| one.arm == arm).unwrap().verdict.clone();
         assert_eq!(verdict("1y-ksm"), "not measured: switching ksmd on needs root");
         assert!(verdict("1y-remap").starts_with("not measured: the arm did not run"));
+    }
+
+    /// Of a browser that is not installed it was said that the arm did not run.
+    #[test]
+    fn a_case_that_was_left_out_says_why() {
+        let experiment = experiment::select(&["browsers".into()], &[]).unwrap().remove(0);
+        let skip = Skipped {
+            experiment: "browsers firefox".into(),
+            arm: None,
+            reason: "firefox-esr is not installed".into(),
+        };
+        let none = Measured::new(&[], &experiment.name, 1);
+        for one in claims(&experiment, &none, &[skip]).unwrap() {
+            let all_cases = one.says.contains("Randomisation");
+            assert!(one.verdict.ends_with("is not installed") || all_cases, "{one:?}");
+        }
     }
 
     #[test]
