@@ -14,8 +14,8 @@ use super::plan::{Plan, Skipped};
 use super::series::Finished;
 use super::verdict::{self, Judged, Reached};
 
-/// Arms that others are compared with.
-pub const REFERENCES: [&str; 2] = ["jemalloc", "glibc"];
+/// Arms that others are compared with, where an experiment has them; `own` is a browser with its own allocator.
+pub const REFERENCES: [&str; 3] = ["jemalloc", "glibc", "own"];
 
 /// One arm in one case.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +39,13 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Memory over time of the first run of each arm: seconds and bytes.
     pub timelines: Vec<Timeline>,
+}
+
+impl Table {
+    /// Those of [`REFERENCES`] that it has.
+    pub fn references(&self) -> impl Iterator<Item = &'static str> + '_ {
+        REFERENCES.into_iter().filter(|name| self.rows.iter().any(|row| row.arm == *name))
+    }
 }
 
 /// Memory over time.

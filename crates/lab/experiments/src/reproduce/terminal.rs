@@ -6,7 +6,7 @@ use pagemill_model::units::counted;
 
 use super::experiment::Unit;
 use super::measured::Figure;
-use super::summary::{Column, REFERENCES, Section, Summary, Table};
+use super::summary::{Column, Section, Summary, Table};
 use pagemill_report::draw::text;
 
 /// The whole report.
@@ -144,18 +144,18 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Memory and time with their ratios.
+/// Memory and time with their ratios to the references that the table has.
 pub fn headline(section: &Section, table: &Table) -> (Vec<String>, Vec<Vec<String>>) {
     let mut header = vec!["arm".to_owned()];
     for column in [&section.memory, &section.time] {
         header.push(column.label.clone());
-        header.extend(REFERENCES.iter().map(|against| format!("/ {against}")));
+        header.extend(table.references().map(|against| format!("/ {against}")));
     }
     let rows = table.rows.iter().map(|row| {
         let mut cells = vec![row.arm.clone()];
         for column in [&section.memory, &section.time] {
             cells.push(shown(column, row.figures.get(&column.name)));
-            for against in REFERENCES {
+            for against in table.references() {
                 let ratio = row.ratios.get(&column.name).and_then(|ratios| ratios.get(against));
                 cells.push(match ratio {
                     Some(ratio) => with_interval(ratio),
@@ -284,8 +284,9 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::reproduce::experiment;
     use crate::reproduce::plan::Skipped;
-    use crate::reproduce::summary::{Row, Timeline};
+    use crate::reproduce::summary::{Circumstances, Row, Timeline, summarise};
     use crate::reproduce::verdict::{Judged, Reached};
 
     fn column(name: &str, label: &str, unit: Unit) -> Column {
@@ -373,9 +374,9 @@ pub(crate) mod tests {
 tiny: A tiny experiment
 3 runs an arm, 0.5 of the full size, memory read every 50 ms
 
-  arm             Pss          / jemalloc  / glibc     CPU          / jemalloc  / glibc
-  jemalloc  100.0 MiB                   1  -        2.00 s                   1  -
-  1y-ksm     50.0 MiB   0.5 [0.45, 0.55]  -        2.0 ms   0.5 [0.45, 0.55]  -
+  arm             Pss          / jemalloc     CPU          / jemalloc
+  jemalloc  100.0 MiB                   1  2.00 s                   1
+  1y-ksm     50.0 MiB   0.5 [0.45, 0.55]  2.0 ms   0.5 [0.45, 0.55]
 ";
         let squeeze = |text: &str| {
             text.lines()
@@ -397,6 +398,28 @@ tiny: A tiny experiment
             assert!(text.contains(wanted), "{wanted:?} is missing in\n{text}");
         }
         assert!(!text.contains("never measured"), "an empty column is left out");
+    }
+
+    /// Of browsers the reader had to divide.
+    #[test]
+    fn a_browser_stands_beside_itself_with_its_own_allocator() {
+        let cells = crate::reproduce::summary::tests::cells(
+            "browsers",
+            "firefox",
+            "mean_pss",
+            &[("own", &[4e8, 4.2e8, 4.1e8]), ("1y-remap", &[2e8, 2.1e8, 2.05e8])],
+        );
+        let shown = crate::reproduce::summary::Shown {
+            experiment: experiment::select(&["browsers".into()], &[]).unwrap().remove(0),
+            arms: vec!["own", "1y-remap"],
+            repetitions: 3,
+            scale: 1.0,
+        };
+        let summary = summarise(&[shown], &cells, Circumstances::default()).unwrap();
+        let (header, rows) = headline(&summary.sections[0], &summary.sections[0].tables[0]);
+        assert_eq!(header, ["arm", "mean memory", "/ own", "page", "/ own"]);
+        assert_eq!(rows[0][2], "1");
+        assert!(rows[1][2].starts_with("0.5 ["), "{rows:?}");
     }
 
     /// Runs that differed by half were shown as any others, and what mends it was not said.
