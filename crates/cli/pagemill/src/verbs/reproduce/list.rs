@@ -1,6 +1,6 @@
 //! `reproduce --list`: what each experiment needs, takes, and has kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -77,8 +77,13 @@ impl Arguments {
         let kept = |name: &str| {
             let of =
                 kept.iter().filter(|(cell, kept)| cell.experiment == name && kept.failed.is_none());
-            results
-                .map(|results| ("kept", format!("{} cells in {}", of.count(), results.display())))
+            let took: Vec<f64> = of.map(|(_, kept)| kept.seconds).collect();
+            let time = minutes(Duration::from_secs_f64(took.iter().sum()));
+            let words = |results: &Path| match took.len() {
+                0 => format!("0 cells in {}", results.display()),
+                all => format!("{all} cells in {}, which took {time}", results.display()),
+            };
+            results.map(|results| ("kept", words(results)))
         };
         for one in experiments {
             let needs = match input::needs(one) {
