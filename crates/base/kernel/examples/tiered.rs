@@ -5,10 +5,14 @@
 //! it is first touched. Then the hot ones are read until the end, and FILE says where the pages of each are.
 //! Kinds: `hot` is read all the time, `cold` never, `locked` is hot and mlocked, `shared` is hot and
 //! mapped by a forked child too, `sparse` has one 4 KiB page in each 2 MiB.
+//!
+//! `tiered where PID` says instead where the private anonymous memory of another process is: lines of first address,
+//! address after the last and node.
 
 use std::hint::black_box;
 use std::time::Duration;
 
+use pagemill_kernel::Linux;
 use pagemill_kernel::mempolicy::Bound;
 use pagemill_kernel::move_pages::{Place, locate};
 use pagemill_model::Pid;
@@ -20,6 +24,10 @@ fn main() {
     let mut shared = false;
     let mut words = std::env::args().skip(1);
     let file = words.next().expect("FILE AREA…");
+    if file == "where" {
+        let pid = words.next().and_then(|pid| pid.parse().ok()).expect("where PID");
+        return print!("{}", places(Pid(pid)));
+    }
     for word in words {
         let parts: Vec<&str> = word.split(':').collect();
         let [kind, mib, node] = parts.as_slice() else { panic!("{word}: valid: KIND:MIB:NODE") };
@@ -52,6 +60,23 @@ fn main() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Runs of pages on one node.
+fn places(pid: Pid) -> String {
+    let maps = Linux::live().maps(pid).expect("the process can be looked at");
+    let mut text = String::new();
+    for area in maps.iter().filter(|area| !area.shared && area.write && area.inode == 0) {
+        let pages: Vec<u64> = (area.start..area.end).step_by(4096).collect();
+        let places = locate(pid, &pages).expect("its pages can be located");
+        let whole: Vec<(u64, Place)> = pages.into_iter().zip(places).collect();
+        for run in whole.chunk_by(|one, next| one.1 == next.1) {
+            if let [(first, Place::Node(node)), ..] = run {
+                text += &format!("{first} {} {node}\n", first + run.len() as u64 * 4096);
+            }
+        }
+    }
+    text
 }
 
 /// Replaces the file by a line for each area: kind, and 4 KiB pages on node 0 and on node 1.
