@@ -315,6 +315,11 @@ impl Series for Policies<'_> {
                 turns.extend(runs.into_iter().map(|cell| Turn { cell, of, seconds }));
             }
         }
+        // No more cells begin than its time allows.
+        if let Some(budget) = FILE.size(*quick).runs.budget_seconds {
+            let most = budget / turns.len().max(1) as f64;
+            turns.iter_mut().for_each(|turn| turn.seconds = turn.seconds.min(most));
+        }
         turns
     }
 
@@ -530,11 +535,27 @@ mod tests {
     use pagemill_kernel::signal::Signals;
 
     fn turns(options: Options) -> Vec<Run> {
+        planned(options).into_iter().map(|turn| turn.cell).collect()
+    }
+
+    fn planned(options: Options) -> Vec<Turn> {
         let inputs = Inputs::new("pagemill".into(), 1).unwrap();
         let signals = Signals::block(&[]).unwrap();
         let (linux, executable, every) = (Linux::live(), "pagemill".into(), Duration::ZERO);
         let stage = Stage { linux, executable, signals: &signals, every };
-        Policies::new(options, &stage, &inputs).turns().into_iter().map(|turn| turn.cell).collect()
+        Policies::new(options, &stage, &inputs).turns()
+    }
+
+    /// `--list` said six minutes of a quick run that ends after two.
+    #[test]
+    fn an_estimate_is_no_longer_than_the_time_that_a_run_may_take() {
+        let takes = |quick| -> f64 {
+            let options = Options::new(quick, None, 1.0, 1);
+            planned(options).iter().map(|turn| turn.seconds).sum()
+        };
+        let budget = FILE.quick.runs.budget_seconds.unwrap();
+        assert!((takes(true) - budget).abs() < 1.0, "{}", takes(true));
+        assert!(takes(false) > 3600.0);
     }
 
     #[test]
