@@ -269,7 +269,7 @@ fn a_job_array_runs_on_three_nodes_and_one_that_dies_loses_nothing() {
     let mut cluster = Cluster::start(room, &prolog, &epilog);
     let submitted = submit(None);
     assert_eq!(submitted.code(), Some(0), "{submitted:?}");
-    let job = submitted.err.split("job ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    let job = job_of(&submitted);
     let mut begun = None;
     until("a cell on the second node", || {
         begun =
@@ -285,6 +285,12 @@ fn a_job_array_runs_on_three_nodes_and_one_that_dies_loses_nothing() {
     let words = fs::read_to_string(&lock).unwrap_or_default();
     cluster.kill("n2");
     cluster.drain(job);
+    // An experiment with tables of its own is cells, too, on the nodes that are left.
+    let mut own = pagemill(room);
+    own.args(["reproduce", "--on", "slurm", "-o", "own", "colloid", "--quick"]);
+    let own = ran(own.args(["--programs", "setup"]).env("SLURM_CONF", room.join("slurm.conf")));
+    assert_eq!(own.code(), Some(0), "{own:?}");
+    cluster.drain(job_of(&own));
     drop(cluster);
     until("the end of all that ran", || running(room).is_empty());
     remove_group(&words);
@@ -303,6 +309,10 @@ fn a_job_array_runs_on_three_nodes_and_one_that_dies_loses_nothing() {
         (read("proc/sys/vm/drop_caches"), read("proc/sys/vm/compact_memory")),
         ("3\n".into(), "1\n".into())
     );
+    let (run, answer) = collected(room, "own");
+    assert_eq!((run.code(), &answer["cells"]), (Some(0), &Value::from(1)), "{run:?}");
+    let modelled = answer["colloid"]["cells"].as_array().map(Vec::len);
+    assert!(modelled > Some(5), "the cell's table: {answer}");
     // The file alone makes the same tables.
     let tables =
         |source: &str| ran(pagemill(room).args(["collect", source, "--html", "/dev/null"])).out;
@@ -311,6 +321,12 @@ fn a_job_array_runs_on_three_nodes_and_one_that_dies_loses_nothing() {
     // All is done: nothing more is submitted, with no cluster to submit to.
     let done = submit(Some("/nowhere"));
     assert!(done.code() == Some(0) && done.err.contains("all 8 cells are finished"), "{done:?}");
+}
+
+/// The number of the job that was submitted.
+fn job_of(submitted: &Ran) -> &str {
+    let job = submitted.err.split("job ").nth(1).and_then(|rest| rest.split(':').next());
+    job.unwrap_or_else(|| panic!("no job: {submitted:?}"))
 }
 
 /// The memory cgroup of a cell that was killed with its maker, which a real machine loses when it dies.
