@@ -109,21 +109,22 @@ pub fn are_where_decided(placed: &Path, programs: &[&str]) -> Vec<PathBuf> {
     recordings
 }
 
-/// Tiers have the numbers of their nodes here. Beside a page that ends before 2 MiB do, there may be memory that is not
-/// tracked: of it, what moved is there.
+/// Tiers have the numbers of their nodes here. GUPS allocates nothing while it runs, so all that was sent is there; the
+/// others free memory and touch it anew.
 fn on_their_nodes(name: &str, log: &Log, nodes: &BTreeMap<u64, u64>) {
-    assert!(log.moved >= 2 << 20, "{name}: {} bytes were moved", log.moved);
-    let mut whole = 0;
+    assert!(log.moved >= 1 << 20, "{name}: {} bytes were moved", log.moved);
+    let (mut all, mut there) = (0, 0);
     for (&start, &sent) in &log.sent {
         let Some((to, moved)) = sent else { continue };
         let places = nodes.range(start..(start / HUGE + 1) * HUGE);
-        let all = places.clone().count() as u64;
-        let there = places.filter(|(_, node)| **node == to).count() as u64;
+        let (of, right) =
+            (places.clone().count() as u64, places.filter(|(_, node)| **node == to).count() as u64);
+        // Beside memory that ends within 2 MiB there may be some that is not tracked.
         assert!(
-            there == all || (all < PER_HUGE && there * BASE >= moved),
-            "{name}: {there} of {all} pages from {start:#x} on are on node {to}, as decided"
+            !name.starts_with("gups") || right == of || (of < PER_HUGE && right * BASE >= moved),
+            "{name}: {right} of {of} pages from {start:#x} on are on node {to}, as decided"
         );
-        whole += u64::from(all == PER_HUGE);
+        (all, there) = (all + of, there + right);
     }
-    assert!(whole > 0, "{name}: no page of 2 MiB stayed where it had been sent: {log:?}");
+    assert!(there > 0 && there * 10 >= all * 9, "{name}: {there} of {all} pages are as decided");
 }
