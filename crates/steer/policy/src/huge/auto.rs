@@ -14,8 +14,8 @@
 //!  dear         tried, and more than twice the best
 //!  trial        of the open arms the most promising, if charged + risk x (size + 3) < 1 % of the time so far; a dear
 //!               one only if none else is open, and within half of that
-//!  stake        what its growth costs under the best arm, within the 1 %: a trial that costs so much beyond the best
-//!               ends at the next look
+//!  stake        what its growth costs under the best arm, within the 1 %, what a region costs at the least: a trial
+//!               that costs so much beyond the best ends at the next look
 //!  decision     the trial, if there is one; else the best
 //! ```
 //!
@@ -26,11 +26,11 @@
 //!
 //! **Regret.** At each moment, with T the program's CPU time so far: what trials have cost beyond the best arm was at
 //! most [`BUDGET`] x T before the last of them began, and that one was not expected to bring it above; if it did, it
-//! has ended at the next look. So exploring costs 1 % of T and what the program takes between two looks (in which it
-//! grows by a region at least). Looking takes a part of the time that whoever looks keeps to. An arm is judged wrongly
-//! for good only if its costs lie apart by chance: at most 1 in 20 where three pieces each are all on one side, and
-//! each doubling of T asks again, of a dear arm too. Until something is known the program has what it would have had,
-//! or pages of 64 KiB where half of them would do.
+//! has ended at the next look, a region's cost beyond the best or more. So exploring costs 1 % of T, a region's cost
+//! and what the program takes between two looks (in which it grows by a region at least). Looking takes a part of the
+//! time that whoever looks keeps to. An arm is judged wrongly for good only if its costs lie apart by chance: at most 1
+//! in 20 where three pieces each are all on one side, and each doubling of T asks again, of a dear arm too. Until
+//! something is known the program has what it would have had, or pages of 64 KiB where half of them would do.
 //!
 //! | goal | arms | a helper's time |
 //! |---|---|---|
@@ -399,11 +399,12 @@ impl Tries for Auto {
         self.best_of(view)
     }
 
-    /// As much again as its growth takes under the best arm, if the budget has room for that.
+    /// As much again as its growth takes under the best arm, if the budget has room for that; at the least what a
+    /// region takes: by less one look differs from the next, and a helper has gone ahead by more.
     fn stake(&self, _: Action, view: &View) -> u64 {
         let best = view.trials.tally(self.best_of(view)).median().unwrap_or(0);
         let rest = (view.trials.spent / 1000 * BUDGET).saturating_sub(view.trials.charged);
-        best.saturating_mul(view.trials.size + SETTLING).min(rest)
+        best.saturating_mul(view.trials.size + SETTLING).min(rest).max(best)
     }
 
     fn waits(&self) -> bool {
