@@ -6,7 +6,7 @@
 
 use crate::access::{Access, Allocation, Touched};
 use crate::dataset::{Cell, Column, Row, Shape, row};
-use crate::fault::{Fault, FaultCounts, MappingSample};
+use crate::fault::{Fault, FaultCounts, FaultSum, MappingSample};
 use crate::frag::FragSample;
 use crate::huge::HugeDecision;
 use crate::recording::{Buffer, Rows};
@@ -185,6 +185,8 @@ events! {
     Mapping(MappingSample),
     /// A page fault that took long.
     Fault(Fault),
+    /// Short page faults of a thread, summed up.
+    FaultSum(FaultSum),
     /// How many faults took how long.
     FaultCounts(FaultCounts),
     /// The free memory of a zone.

@@ -1,9 +1,10 @@
 //! Page faults, as they are recorded: slow ones one by one, all of them counted by kind and time.
 //!
-//! A recording has two datasets: `faults` holds each fault that took the threshold of the header or
-//! longer; `fault_counts` holds for each interval how many faults of each kind took how long, slow
-//! ones included, so that percentiles need no row for each fast fault. `mappings` says what lay at
-//! an address when.
+//! A recording has three datasets: `faults` holds each fault that took the threshold of the header or
+//! longer; `fault_sums` the shorter ones of a thread, summed up, so that many of them close upon each
+//! other are seen as the stall that they are; `fault_counts` holds for each interval how many faults of
+//! each kind took how long, slow ones included, so that percentiles need no row for each fast fault.
+//! `mappings` says what lay at an address when.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,11 @@ use crate::units::{Bytes, Nanos, Order};
 /// What is known of a fault, one bit each. The same bits as in the kernel's part (`faults.bpf.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub u64);
+
+/// Short faults of a thread have a row together each time that they took so long.
+pub const SUM: Nanos = Nanos(100_000);
+/// Those that took longer to take that long have none: less than a sixteenth of the time was spent in them.
+pub const SUM_WITHIN: Nanos = Nanos(16 * SUM.0);
 
 impl Flags {
     /// By a write.
@@ -99,6 +105,12 @@ pub struct FaultSetup {
     /// Faults from here on have a row of their own.
     #[serde(rename = "threshold_ns")]
     pub threshold: Nanos,
+    /// Shorter ones of a thread have a row together each time that they took so long; absent if they have none.
+    #[serde(rename = "sum_ns")]
+    pub sum: Option<Nanos>,
+    /// From when on faults are measured, ns of the recording's clock; absent in earlier recordings.
+    #[serde(rename = "from_ns")]
+    pub from: Option<Nanos>,
     /// Whether faults inside system calls are seen.
     pub in_kernel: bool,
     /// Whether processes that the recorded one starts are followed.
@@ -144,6 +156,24 @@ row! {
         compaction: Option<Nanos> = "compaction_ns",
         /// In direct reclaim, ns.
         reclaim: Option<Nanos> = "reclaim_ns",
+    }
+}
+
+row! {
+    /// Page faults of a thread that each took less than the threshold, and together some time.
+    pub struct FaultSum in "fault_sums" {
+        /// When the last of them ended, ns of the recording's clock.
+        time: Nanos = "time_ns",
+        /// From the beginning of the first to the end of the last, ns.
+        span: Option<Nanos> = "span_ns",
+        /// How long they took in the kernel, all together, ns.
+        took: Option<Nanos> = "took_ns",
+        /// How many.
+        faults: Option<u64> = "faults",
+        /// The process.
+        pid: Option<u64> = "pid",
+        /// The thread.
+        tid: Option<u64> = "tid",
     }
 }
 

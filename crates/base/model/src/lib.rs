@@ -43,7 +43,7 @@ pub mod whole;
 pub use access::{Access, AccessSetup, Allocation, NamedAccess, Touched};
 pub use error::{Error, Kind, Result};
 pub use event::{Event, EventKind, HeapSample};
-pub use fault::{Fault, FaultCounts, FaultSetup, MappingSample};
+pub use fault::{Fault, FaultCounts, FaultSetup, FaultSum, MappingSample};
 pub use flow::{Actuator, Fold, Policy, Source};
 pub use huge::HugeDecision;
 pub use tiers::{TierDecision, TierOutcome, TierView};

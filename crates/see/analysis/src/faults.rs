@@ -12,13 +12,14 @@
 //! Always true: the categories' faults add up to all faults that were timed; the parts of the slow faults'
 //! time add up to no more than all of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
 
 use crate::addresses::ProcessAddress;
 use crate::latency::Histogram;
+use crate::spikes::{SpikeFold, Spikes, Untold, are_fine};
 use pagemill_model::sums::{add, sum};
 
 /// Losses from which on percentiles are not to be believed.
@@ -150,26 +151,6 @@ pub struct Moment {
 /// Longest faults that are kept.
 pub const WORST: usize = 10;
 
-/// Whether faults explain stalls of a length.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spikes {
-    /// The length.
-    pub length: Nanos,
-    /// Faults that took that long or longer.
-    pub faults: u64,
-    /// Stretches of that length in which a thread spent half or more in shorter slow faults; none overlaps another.
-    pub bursts: u64,
-}
-
-/// Slow faults of a thread in the last stretch.
-#[derive(Clone, Debug, Default)]
-struct Stretch {
-    /// When each ended, ns that it took.
-    faults: VecDeque<(Nanos, u64)>,
-    /// ns that they took together.
-    took: u64,
-}
-
 /// What the faults add up to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultView {
@@ -189,6 +170,8 @@ pub struct FaultView {
     pub spikes: Option<Spikes>,
     /// Where the slow faults' time went.
     pub slow: Slow,
+    /// Shorter ones that were close upon each other: how many, and their time.
+    pub short: (u64, Nanos),
     /// Slow faults by mapping, those with the most time first.
     pub mappings: Vec<(String, PerMapping)>,
     /// Faults in each interval: seconds since the start, faults a second, longest bucket in ns.
@@ -221,6 +204,24 @@ impl FaultView {
         let bucket = times.max()?;
         let exact = self.longest.filter(|exact| latency::middle(latency::bucket(*exact)) == bucket);
         Some(exact.unwrap_or(bucket))
+    }
+
+    /// Why it cannot be told that faults explain no stalls of `spikes`, if so.
+    pub fn untold(&self, setup: &FaultSetup, spikes: &Spikes) -> Option<Untold> {
+        if spikes.faults + spikes.bursts > 0 {
+            return None;
+        }
+        if self.all.total() == 0 && self.counted > 0 {
+            return Some(Untold::Untimed);
+        }
+        if setup.lost_rows > 0 || loss(setup) > LOSS_LIMIT {
+            return Some(Untold::Lost(setup.lost.saturating_add(setup.lost_rows)));
+        }
+        let faults = self.all.total().saturating_sub(self.slow.faults);
+        let took = Nanos(self.all.sum().0.saturating_sub(self.slow.time.0));
+        let few = setup.threshold.0 == 0 || faults == 0 || took.0 < spikes.length.0 / 2;
+        let told = few || are_fine(setup.sum, spikes.length);
+        (!told).then_some(Untold::Short(faults, took))
     }
 }
 
@@ -255,10 +256,9 @@ pub struct FaultFold {
     categories: BTreeMap<Category, Histogram>,
     longest: Option<Nanos>,
     slow: Slow,
+    short: (u64, Nanos),
     worst: Vec<Moment>,
-    spikes: Option<Spikes>,
-    /// Slow faults of each thread in the last stretch.
-    recent: BTreeMap<u64, Stretch>,
+    spikes: Option<SpikeFold>,
     /// Mappings of each process by first address: first address after it, label.
     layout: BTreeMap<ProcessAddress, (u64, String)>,
     mappings: BTreeMap<String, PerMapping>,
@@ -278,8 +278,7 @@ impl FaultFold {
 
     /// The same, which looks for what explains stalls of a length, too.
     pub fn with_spikes(self, length: Option<Nanos>) -> Self {
-        let spikes = length.map(|length| Spikes { length, ..Spikes::default() });
-        Self { spikes, ..self }
+        Self { spikes: length.map(SpikeFold::new), ..self }
     }
 
     /// Whether a fault is one of the longest so far.
@@ -338,32 +337,12 @@ impl FaultFold {
         self.worst.truncate(WORST);
     }
 
-    /// Whether it is a stall, or with others of its thread.
-    fn spike(&mut self, fault: &Fault) {
-        let Some(spikes) = &mut self.spikes else { return };
-        if fault.latency >= spikes.length {
-            spikes.faults += 1;
-            return;
-        }
-        let recent = self.recent.entry(fault.tid.unwrap_or(0)).or_default();
-        recent.faults.push_back((fault.time, fault.latency.0));
-        recent.took = recent.took.saturating_add(fault.latency.0);
-        while let Some((end, took)) = recent.faults.front()
-            && fault.time.since(*end) >= spikes.length
-        {
-            recent.took = recent.took.saturating_sub(*took);
-            recent.faults.pop_front();
-        }
-        if recent.took >= spikes.length.0.div_ceil(2) {
-            spikes.bursts += 1;
-            *recent = Stretch::default();
-        }
-    }
-
     fn fault(&mut self, fault: &Fault) {
         let flags = Flags(fault.flags.unwrap_or(0));
         self.rank(fault);
-        self.spike(fault);
+        if let Some(spikes) = &mut self.spikes {
+            spikes.fault(fault);
+        }
         self.longest = self.longest.max(Some(fault.latency));
         let touch = self.touch;
         let cold_after = |after| is_cold(touch, after, flags);
@@ -457,6 +436,13 @@ impl Fold for FaultFold {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Fault(fault) => self.fault(fault),
+            Event::FaultSum(sum) => {
+                add(&mut self.short.0, sum.faults.unwrap_or(0));
+                add(&mut self.short.1.0, sum.took.map_or(0, |took| took.0));
+                if let Some(spikes) = &mut self.spikes {
+                    spikes.sum(sum);
+                }
+            }
             Event::Mapping(row) => self.mapping(row),
             Event::FaultCounts(row) => {
                 let flags = Flags(row.flags.unwrap_or(0));
@@ -512,8 +498,9 @@ impl Fold for FaultFold {
             duration: self.end.since(self.started),
             longest: self.longest,
             worst: self.worst.clone(),
-            spikes: self.spikes,
+            spikes: self.spikes.as_ref().map(SpikeFold::spikes),
             slow: self.slow,
+            short: self.short,
             mappings,
         }
     }
@@ -527,6 +514,8 @@ pub fn loss(setup: &FaultSetup) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::fault::SUM;
+
     use super::*;
 
     fn counts(seconds: u64, flags: u64, buckets: &[(u64, u64)]) -> Event {
@@ -653,5 +642,31 @@ mod tests {
         let names: Vec<_> =
             view.mappings.iter().map(|(name, m)| (name.as_str(), m.faults)).collect();
         assert_eq!(names, [("new", 2), ("old", 1), ("unknown", 1)]);
+    }
+
+    #[test]
+    fn what_lies_below_the_threshold_is_not_denied_unless_it_is_known_or_too_little() {
+        const MS: u64 = 1_000_000;
+        let mut all = Histogram::default();
+        all.add(pagemill_model::latency::bucket(Nanos(2000)), 6000);
+        let view = FaultView { counted: 6000, all, ..FaultView::default() };
+        let setup = FaultSetup { threshold: Nanos(10_000), ..FaultSetup::default() };
+        let why = |setup: &FaultSetup, length: u64, bursts| {
+            view.untold(setup, &Spikes { length: Nanos(length), faults: 0, bursts })
+        };
+        assert!(matches!(why(&setup, 5 * MS, 0), Some(Untold::Short(6000, Nanos(12_000_000..)))));
+        assert_eq!(why(&setup, 5 * MS, 1), None, "there is a burst");
+        assert_eq!(why(&setup, 100 * MS, 0), None, "all together are no half of it");
+        let with_sums = FaultSetup { sum: Some(SUM), ..setup.clone() };
+        assert_eq!(why(&with_sums, 5 * MS, 0), None);
+        assert!(why(&with_sums, MS / 10, 0).is_some(), "sums are too coarse");
+        let each = FaultSetup { threshold: Nanos(0), ..setup.clone() };
+        assert_eq!(why(&each, MS / 10, 0), None, "each has a row");
+        let lost = FaultSetup { lost_rows: 3, ..with_sums };
+        assert_eq!(why(&lost, 5 * MS, 0), Some(Untold::Lost(3)));
+        let untimed = FaultView { counted: 9, ..FaultView::default() };
+        let spikes = Spikes { length: Nanos(MS), ..Spikes::default() };
+        assert_eq!(untimed.untold(&setup, &spikes), Some(Untold::Untimed));
+        assert_eq!(FaultView::default().untold(&setup, &spikes), None, "there were no faults");
     }
 }

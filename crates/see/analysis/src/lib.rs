@@ -26,6 +26,7 @@ pub mod regions;
 pub mod residency;
 pub mod sites;
 pub mod slices;
+pub mod spikes;
 pub mod statistics;
 pub mod validate;
 pub mod walks;

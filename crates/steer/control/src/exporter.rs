@@ -200,7 +200,7 @@ impl Exporter {
 impl Times {
     fn attach(linux: &Linux, pid: Pid) -> Result<Self> {
         let interval = Duration::from_millis(100);
-        let options = faults::Options { threshold: NO_ROWS, back_end: None, interval };
+        let options = faults::Options { threshold: NO_ROWS, sum: None, back_end: None, interval };
         let recorder = Faults::attach(linux, pid, Target::Attached, &options)?;
         let writer = Writer::passing(Meta::default());
         Ok(Self { recorder, writer, histogram: Histogram::default() })

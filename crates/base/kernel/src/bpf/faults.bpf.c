@@ -6,7 +6,8 @@
  *   leave  software event PAGE_FAULTS_MIN / _MAJ (perf) at the end of handle_mm_fault, or its fexit
  *
  * A fault is counted in a log-linear histogram under its flags, always; one that took `threshold_ns`
- * or longer is also put into the ring with its details.
+ * or longer is also put into the ring with its details. Shorter ones of a thread are summed up, and the
+ * sum is put there each time that it reaches `sum_ns`, if they were made within `sum_within_ns`.
  *
  * Always true: a fault that left is in the histogram exactly once, or in one of the loss counters.
  * The state of a thread is its own (task storage), so nothing is locked and it dies with the thread.
@@ -40,6 +41,8 @@ enum { UNMATCHED, RING_FULL, HISTOGRAM_FULL, RECORDED, COUNTERS };
 
 /* Set by the loader before the programs are loaded. */
 const volatile u64 threshold_ns = 0;
+const volatile u64 sum_ns = 0;
+const volatile u64 sum_within_ns = 0;
 const volatile u32 huge_order = 9;
 
 struct fault {
@@ -52,6 +55,20 @@ struct fault {
 	u64 left; /* `departures` when its process was found to be followed */
 	u32 flags;
 	u32 order;
+	/* Of the short faults since then: */
+	u64 since;
+	u64 took;
+	u64 faults;
+};
+
+/* The reader tells it from a detail by its size. */
+struct sum {
+	u64 ended;
+	u64 span;
+	u64 took;
+	u64 faults;
+	u32 process;
+	u32 thread;
 };
 
 struct detail {
@@ -179,6 +196,37 @@ inline_ int enter(u64 address, u32 flags)
 	return 0;
 }
 
+/* Adds a short fault that ends now to those of its thread. */
+inline_ int add_short(struct fault *fault, u64 now, u64 latency)
+{
+	struct sum *sum;
+	u64 ids;
+	if (now - fault->since > sum_within_ns) {
+		fault->since = now - latency;
+		fault->took = 0;
+		fault->faults = 0;
+	}
+	fault->took += latency;
+	fault->faults++;
+	if (fault->took < sum_ns)
+		return 0;
+	sum = ring_reserve(&details, sizeof(*sum), 0);
+	if (!sum) {
+		count(RING_FULL);
+	} else {
+		ids = current_ids();
+		sum->ended = now;
+		sum->span = now - fault->since;
+		sum->took = fault->took;
+		sum->faults = fault->faults;
+		sum->process = ids >> 32;
+		sum->thread = ids;
+		ring_submit(sum, RING_NO_WAKEUP);
+	}
+	fault->since = 0;
+	return 0;
+}
+
 inline_ int leave(struct fault *fault, u32 more)
 {
 	u64 now = now_ns();
@@ -202,7 +250,7 @@ inline_ int leave(struct fault *fault, u32 more)
 	else if (map_update(&histogram, &bucket, &one, NOEXIST))
 		count(HISTOGRAM_FULL);
 	if (latency < threshold_ns)
-		return 0;
+		return add_short(fault, now, latency);
 	detail = ring_reserve(&details, sizeof(*detail), 0);
 	if (!detail) {
 		count(RING_FULL);

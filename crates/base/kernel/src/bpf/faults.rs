@@ -1,6 +1,7 @@
 //! The programs of `faults.bpf.c`: page faults of some processes, counted and timed in the kernel.
 
-use pagemill_model::{Order, Pid};
+use pagemill_model::fault::SUM_WITHIN;
+use pagemill_model::{Nanos, Order, Pid};
 
 use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
 use crate::perf_event::{Attributes, Event, Target, What};
@@ -71,6 +72,52 @@ impl Detail {
     }
 }
 
+/// Short faults of a thread together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// When the last of them ended, ns of CLOCK_MONOTONIC.
+    pub ended: u64,
+    /// From the beginning of the first to the end of the last, ns.
+    pub span: u64,
+    /// How long they took, ns.
+    pub took: u64,
+    /// How many.
+    pub faults: u64,
+    /// Process.
+    pub process: Pid,
+    /// Thread.
+    pub thread: Pid,
+}
+
+/// What the programs tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A fault that took the threshold or longer.
+    One(Detail),
+    /// Shorter ones.
+    Short(Sum),
+}
+
+impl Told {
+    /// The two are told apart by their sizes.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        const SUM_BYTES: usize = 40;
+        if bytes.len() != SUM_BYTES {
+            return Detail::parse(bytes).map(Self::One);
+        }
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        Some(Self::Short(Sum {
+            ended: long(0)?,
+            span: long(8)?,
+            took: long(16)?,
+            faults: long(24)?,
+            process: Pid(word(32)?),
+            thread: Pid(word(36)?),
+        }))
+    }
+}
+
 /// What the programs lost or could not pair, and how many details they wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -115,12 +162,24 @@ fn on_every_processor(object: &mut Object) -> Result<Vec<Event>> {
 }
 
 impl Faults {
-    /// Loads and attaches the programs. Faults that take `threshold` ns or longer are told one by one;
-    /// a page of `huge_order` or more counts as huge.
-    pub fn load(points: Points, threshold: u64, huge_order: Order) -> Result<Self> {
+    /// Loads and attaches the programs. Faults that take `threshold` ns or longer are told one by one, shorter ones of
+    /// a thread each time that they took `sum` together, if at all; a page of `huge_order` or more counts as huge.
+    pub fn load(
+        points: Points,
+        threshold: Nanos,
+        sum: Option<Nanos>,
+        huge_order: Order,
+    ) -> Result<Self> {
         let (threshold, huge_order) =
-            (threshold.to_ne_bytes(), u32::from(huge_order.0).to_ne_bytes());
-        let constants = [("threshold_ns", &threshold[..]), ("huge_order", &huge_order[..])];
+            (threshold.0.to_ne_bytes(), u32::from(huge_order.0).to_ne_bytes());
+        let (sum, within) =
+            (sum.unwrap_or(Nanos(u64::MAX)).0.to_ne_bytes(), SUM_WITHIN.0.to_ne_bytes());
+        let constants = [
+            ("threshold_ns", &threshold[..]),
+            ("huge_order", &huge_order[..]),
+            ("sum_ns", &sum[..]),
+            ("sum_within_ns", &within[..]),
+        ];
         let mut object = Object::open("the BPF programs for faults", objects::FAULTS, &constants)?;
         let mut events = Vec::new();
         match points {
@@ -178,12 +237,11 @@ impl Faults {
         let _ = self.departures.set(0, self.left, 0);
     }
 
-    /// Hands each detail since the last call to `each`. The details of one processor are in order,
-    /// all of them nearly.
-    pub fn details(&mut self, mut each: impl FnMut(Detail)) {
+    /// Hands what was told since the last call to `each`. What one processor tells is in order, all of it nearly.
+    pub fn told(&mut self, mut each: impl FnMut(Told)) {
         self.details.read(|bytes| {
-            if let Some(detail) = Detail::parse(bytes) {
-                each(detail);
+            if let Some(told) = Told::parse(bytes) {
+                each(told);
             }
         });
     }
@@ -221,15 +279,18 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::fault::SUM;
+
     use super::*;
     use crate::page_size;
 
     /// The programs, following this process; `None`, said, where they cannot be loaded.
-    fn following(points: Points) -> Option<Faults> {
-        let faults = Faults::load(points, 0, Order(9)).and_then(|mut faults| {
-            faults.follow(Pid::own())?;
-            Ok(faults)
-        });
+    fn following(points: Points, threshold: u64) -> Option<Faults> {
+        let faults =
+            Faults::load(points, Nanos(threshold), Some(SUM), Order(9)).and_then(|mut faults| {
+                faults.follow(Pid::own())?;
+                Ok(faults)
+            });
         match faults {
             Ok(faults) => Some(faults),
             Err(error) => {
@@ -242,7 +303,7 @@ mod tests {
     #[test]
     fn every_fault_is_counted_once_and_told_with_its_address() {
         for points in [Points::Function, Points::Events] {
-            let Some(mut faults) = following(points) else { continue };
+            let Some(mut faults) = following(points, 0) else { continue };
             const PAGES: usize = 300;
             let began = std::time::Instant::now();
             let start = crate::touch::pages(PAGES).unwrap();
@@ -250,7 +311,8 @@ mod tests {
             let mut seen = 0;
             let mut pages = std::collections::BTreeSet::new();
             let mut latencies = 0;
-            faults.details(|detail| {
+            faults.told(|told| {
+                let Told::One(detail) = told else { panic!("none is below a threshold of 0") };
                 assert_eq!(detail.process, Pid::own());
                 if (start..start + (PAGES * page_size()) as u64).contains(&detail.address) {
                     seen += 1;
@@ -267,6 +329,36 @@ mod tests {
             let counted: u64 = faults.histogram().unwrap().iter().map(|(_, _, n)| n).sum();
             assert!(counted >= tally.recorded && tally.recorded >= seen as u64, "{tally:?}");
             assert_eq!((tally.ring_full, tally.histogram_full), (0, 0));
+        }
+    }
+
+    /// Once, all that was known of them was how many took how long, not when.
+    #[test]
+    fn short_faults_are_told_by_their_sum_thread_by_thread() {
+        for points in [Points::Function, Points::Events] {
+            let Some(mut faults) = following(points, u64::MAX) else { continue };
+            const PAGES: usize = 3000;
+            // SAFETY: it takes and touches no memory.
+            let me = Pid(unsafe { libc::gettid() } as u32);
+            let began = std::time::Instant::now();
+            crate::touch::pages(PAGES).unwrap();
+            let elapsed = began.elapsed().as_nanos() as u64;
+            let mut mine = Vec::new();
+            faults.told(|told| match told {
+                Told::Short(sum) if sum.thread == me => mine.push(sum),
+                Told::Short(_) => {}
+                Told::One(detail) => panic!("{detail:?} took longer than for ever"),
+            });
+            assert!(!mine.is_empty(), "{points:?}");
+            assert!(mine.is_sorted_by_key(|sum| sum.ended), "{mine:?}");
+            for sum in &mine {
+                assert_eq!(sum.process, Pid::own());
+                assert!((SUM.0..=sum.span).contains(&sum.took) && sum.faults > 0, "{sum:?}");
+            }
+            let all = |of: fn(&Sum) -> u64| mine.iter().map(of).sum::<u64>();
+            assert!(all(|sum| sum.took) <= elapsed, "{elapsed}: {mine:?}");
+            // Others of the test's thread go with them, a few.
+            assert!(all(|sum| sum.faults) <= PAGES as u64 + 100, "{mine:?}");
         }
     }
 }

@@ -25,6 +25,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_launch::progress::Progress;
+use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, Reader, Writer};
 use pagemill_model::{Bytes, Nanos, Pid};
 
@@ -165,6 +166,7 @@ impl Arguments {
         let interval = Duration::from(self.interval.max(INTERVAL_FLOOR));
         let faults = faults::Options {
             threshold: self.threshold,
+            sum: Some(SUM),
             back_end: self.fault_backend,
             interval: self.interval.into(),
         };

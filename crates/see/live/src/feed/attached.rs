@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use pagemill_kernel::process::Stat;
 use pagemill_kernel::{Error, Kind, Linux, clock, signal};
 use pagemill_launch::context;
+use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::{Options, Process, RECORDERS, Recorder, RecorderKind, faults};
@@ -93,6 +94,7 @@ impl Attaching {
             interval: self.interval,
             faults: faults::Options {
                 threshold: Nanos(STALL.0 / 10),
+                sum: Some(SUM),
                 back_end: None,
                 interval: self.interval,
             },

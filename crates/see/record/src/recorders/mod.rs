@@ -59,6 +59,11 @@ pub trait Recorder {
     /// Looks at the process and writes what it saw. A process that has ended is no error.
     fn collect(&mut self, writer: &mut Writer) -> Result<()>;
 
+    /// Somebody is about to see what there is: writes what is known by now and held back for a later moment.
+    fn settle(&mut self, _writer: &mut Writer) -> Result<()> {
+        Ok(())
+    }
+
     /// A moment of the raster went by without one: the loop was late.
     fn missed(&mut self, _writer: &mut Writer) {}
 

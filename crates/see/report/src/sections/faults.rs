@@ -1,8 +1,9 @@
 //! Page faults in a report: text, JSON and HTML.
 
-use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, Spikes, loss};
+use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, loss};
 use pagemill_analysis::findings::Seen;
 use pagemill_analysis::latency::{Histogram, SHARES};
+use pagemill_analysis::spikes::{Spikes, Untold};
 use pagemill_model::{EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
 
@@ -18,7 +19,7 @@ const MAPPINGS: usize = 12;
 /// Its line in the table.
 pub const KIND: SectionKind = SectionKind {
     member: "faults",
-    shows: &[EventKind::Fault, EventKind::FaultCounts],
+    shows: &[EventKind::Fault, EventKind::FaultSum, EventKind::FaultCounts],
     begin: |begun| {
         let meta = begun.reader.meta();
         let (setup, allow_loss) = (meta.faults.clone()?, begun.asked.allow_loss);
@@ -63,11 +64,9 @@ impl Section for Faults {
     }
 
     fn closing(&self) -> Option<String> {
-        if self.view.worst.is_empty() {
-            return None;
-        }
-        let mut out = text::table(&WORST_HEADER, &self.worst());
-        if self.setup.details {
+        let slow = !self.view.worst.is_empty();
+        let mut out = if slow { text::table(&WORST_HEADER, &self.worst()) } else { String::new() };
+        if slow && self.setup.details {
             let Slow { compaction, reclaim, .. } = &self.view.slow;
             out.push_str(&format!(
                 "compaction: {}; reclaim: {}\n",
@@ -78,7 +77,7 @@ impl Section for Faults {
         if let Some(spikes) = &self.view.spikes {
             out.push_str(&format!("{}\n", self.explained(spikes)));
         }
-        Some(out)
+        (!out.is_empty()).then_some(out)
     }
 
     fn length(&self) -> Option<String> {
@@ -203,6 +202,7 @@ impl Section for Faults {
                 "cold_host_faults": slow.cold_faults,
                 "rest_ns": slow.rest().0,
             },
+            "short": { "count": view.short.0, "time_ns": view.short.1.0 },
             "worst": view.worst.iter().map(|moment| json!({
                 "at_ns": moment.at.0, "latency_ns": moment.latency.0, "pid": moment.pid,
                 "tid": moment.tid, "address": moment.address, "mapping": moment.place,
@@ -210,6 +210,7 @@ impl Section for Faults {
             })).collect::<Vec<_>>(),
             "spikes": view.spikes.map(|spikes| json!({
                 "length_ns": spikes.length.0, "faults": spikes.faults, "bursts": spikes.bursts,
+                "told": view.untold(&self.setup, &spikes).is_none(),
             })),
             "mappings": view.mappings.iter().map(mapping).collect::<Vec<_>>(),
             "timeline": view.timeline.iter().map(|(at, rate, longest)| json!({
@@ -261,6 +262,13 @@ impl Faults {
             let rows =
                 format!("{} faults of {} and longer", view.slow.faults, plain(setup.threshold));
             facts.push(("rows", rows));
+        }
+        if view.short.0 > 0 {
+            let (faults, took) = (view.short.0, plain(view.short.1));
+            facts.push((
+                "in a row",
+                format!("{faults} shorter ones, {took} of a thread's time together"),
+            ));
         }
         if let Some(touch) = setup.touch {
             facts.push((
@@ -333,26 +341,50 @@ impl Faults {
     fn explained(&self, spikes: &Spikes) -> String {
         let plain = |time: Nanos| time.to_string().trim().to_owned();
         let length = plain(spikes.length);
+        if let Some(why) = self.view.untold(&self.setup, spikes) {
+            return format!(
+                "cannot tell whether page faults explain stalls of {length}: {}",
+                self.why(why)
+            );
+        }
+        let spent = "a thread spent half or more in page faults";
+        let (faults, bursts) = (spikes.faults, spikes.bursts);
+        let longest = self.view.longest_of(&self.view.all).map(plain);
         let worst = self.view.worst.first();
-        match (spikes.faults, spikes.bursts, worst) {
-            (0, 0, Some(worst)) => format!(
-                "page faults do not explain stalls of {length}: the longest took {}, and no thread spent half of such \
-                 a stretch in slow ones",
-                plain(worst.latency)
+        match (faults, bursts, longest) {
+            (0, 0, Some(longest)) => format!(
+                "page faults do not explain stalls of {length}: the longest took {longest}, and no thread spent half \
+                 of such a stretch in page faults"
             ),
-            (0, 0, None) => format!(
-                "page faults do not explain stalls of {length}: none took {} or more",
-                plain(self.setup.threshold)
-            ),
+            (0, 0, None) => {
+                format!("page faults do not explain stalls of {length}: there were none")
+            }
             (0, bursts, _) => format!(
                 "page faults may explain stalls of {length}: none took so long, but in {bursts} stretches of {length} \
-                 a thread spent half or more in slow ones"
+                 {spent}"
             ),
-            (faults, bursts, worst) => format!(
+            (faults, bursts, longest) => format!(
                 "page faults explain stalls of {length}: {faults} took that long or longer, the longest {}, {}; in \
-                 {bursts} other stretches of {length} a thread spent half or more in slow ones",
-                worst.map_or("-".into(), |worst| plain(worst.latency)),
+                 {bursts} other stretches of {length} {spent}",
+                worst.map(|worst| plain(worst.latency)).or(longest).unwrap_or_else(|| "-".into()),
                 worst.map_or("", |worst| worst.cause.name()),
+            ),
+        }
+    }
+
+    /// Why that cannot be told, and what would tell.
+    fn why(&self, why: Untold) -> String {
+        let plain = |time: Nanos| time.to_string().trim().to_owned();
+        match why {
+            Untold::Untimed => "they are counted and not timed here (see pagemill doctor)".into(),
+            Untold::Lost(lost) => format!(
+                "{lost} of them, or of the rows of slow ones, were lost (fewer are with --threshold 100us)"
+            ),
+            Untold::Short(faults, took) => format!(
+                "{faults} of less than {} took {} together, and not when each of them was is recorded (record with \
+                 --threshold 0ns)",
+                plain(self.setup.threshold),
+                plain(took)
             ),
         }
     }

@@ -1,10 +1,10 @@
 //! Tracing: each probe makes page faults of its own and looks whether all of them were seen.
 
-use pagemill_kernel::bpf::faults::{Faults, Points};
+use pagemill_kernel::bpf::faults::{Faults, Points, Told};
 use pagemill_kernel::page_walks::PageWalks;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What};
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
-use pagemill_model::{Order, Pid};
+use pagemill_model::{Nanos, Order, Pid};
 
 use super::Found;
 
@@ -129,11 +129,12 @@ pub(super) fn fentry(_: &Linux) -> Found {
 /// How many of the faults of a known piece of memory the programs tell, and which details they lack.
 fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     let me = Pid::own();
-    let mut faults = Faults::load(points, 0, Order(9))?;
+    let mut faults = Faults::load(points, Nanos(0), None, Order(9))?;
     faults.follow(me)?;
     let start = touch::pages(TOUCHED)?;
     let mut seen = 0;
-    faults.details(|detail| {
+    faults.told(|told| {
+        let Told::One(detail) = told else { return };
         seen += usize::from(detail.process == me && is_touched(start, detail.address));
     });
     if faults.tally()?.ring_full > 0 {

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
-use pagemill_kernel::bpf::faults::{Faults, Points};
+use pagemill_kernel::bpf::faults::{Faults, Points, Told};
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
-use pagemill_model::{Fault, Nanos, Order, Pid};
+use pagemill_model::{Event, Fault, FaultSum, Nanos, Order, Pid};
 
+use super::Options;
 use super::ring::Rings;
 
 /// A way of measuring.
@@ -88,22 +89,21 @@ pub struct Opened {
     pub accounted: u64,
 }
 
-/// The first of the ladder that works here for `pid`, or `wanted` and no other. `account` is asked for the kernel's own
-/// count of the faults of `pid` at the moment from which on they are measured.
+/// The first of the ladder that works here for `pid`, or the one that is asked for and no other. `account` is asked for
+/// the kernel's own count of the faults of `pid` at the moment from which on they are measured.
 pub fn open(
     linux: &Linux,
     pid: Pid,
-    wanted: Option<BackEnd>,
-    threshold: Nanos,
+    options: &Options,
     huge_order: Order,
     account: &dyn Fn() -> Result<u64>,
 ) -> Result<Opened> {
-    let mut not_used = Vec::new();
+    let (mut not_used, wanted) = (Vec::new(), options.back_end);
     for (.., back_end) in BackEnd::CHOICES {
         if wanted.is_some_and(|wanted| wanted != back_end) {
             continue;
         }
-        match start(back_end, linux, pid, threshold, huge_order, account) {
+        match start(back_end, linux, pid, options, huge_order, account) {
             Ok((engine, accounted)) => {
                 return Ok(Opened { back_end, engine, not_used, accounted });
             }
@@ -119,15 +119,16 @@ fn start(
     back_end: BackEnd,
     linux: &Linux,
     pid: Pid,
-    threshold: Nanos,
+    options: &Options,
     huge_order: Order,
     account: &dyn Fn() -> Result<u64>,
 ) -> Result<(Engine, u64)> {
+    let Options { threshold, sum, .. } = *options;
     let points = match back_end {
         BackEnd::BpfFexit => Points::Function,
         BackEnd::BpfTracepoints => Points::Events,
         BackEnd::Perf => {
-            let rings = Rings::prepare(linux, pid, threshold)?;
+            let rings = Rings::prepare(linux, pid, (threshold, sum))?;
             let accounted = account()?;
             return Ok((Engine::Perf(rings.begin()?), accounted));
         }
@@ -137,7 +138,7 @@ fn start(
             return Ok((Engine::Counters { linux: linux.clone(), pid, before }, account()?));
         }
     };
-    let mut programs = Box::new(Faults::load(points, threshold.0, huge_order)?);
+    let mut programs = Box::new(Faults::load(points, threshold, sum, huge_order)?);
     let before = tried(&mut programs)?;
     let unmatched_before = programs.tally()?.unmatched;
     let accounted = account()?;
@@ -154,7 +155,7 @@ fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
     let made = resources(Whose::ThisThread).faults - before;
     programs.leave(me);
     // Those who are told one by one are not the program's.
-    programs.details(|_| {});
+    programs.told(|_| {});
     let seen: HashMap<_, _> =
         programs.histogram()?.into_iter().map(|(flags, bucket, n)| ((flags, bucket), n)).collect();
     let counted: u64 = seen.values().sum();
@@ -167,14 +168,27 @@ fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
 }
 
 impl Engine {
-    /// The slow faults since the last call, in no order.
-    pub fn slow(&mut self) -> Vec<Fault> {
+    /// The slow faults since the last call, and short ones by their sums, in no order.
+    pub fn told(&mut self) -> Vec<Event> {
         match self {
             Self::Bpf { programs, .. } => {
                 let mut all = Vec::new();
-                programs.details(|detail| {
+                programs.told(|told| {
+                    let detail = match told {
+                        Told::One(detail) => detail,
+                        Told::Short(sum) => {
+                            return all.push(Event::FaultSum(Box::new(FaultSum {
+                                time: Nanos(sum.ended),
+                                span: Some(Nanos(sum.span)),
+                                took: Some(Nanos(sum.took)),
+                                faults: Some(sum.faults),
+                                pid: Some(sum.process.into()),
+                                tid: Some(sum.thread.into()),
+                            })));
+                        }
+                    };
                     let some = |ns: u64| (ns > 0).then_some(Nanos(ns));
-                    all.push(Fault {
+                    all.push(Event::Fault(Box::new(Fault {
                         time: Nanos(detail.ended),
                         latency: Nanos(detail.latency),
                         address: Some(detail.address),
@@ -184,11 +198,11 @@ impl Engine {
                         after_allocation: some(detail.after_allocation),
                         compaction: some(detail.compaction),
                         reclaim: some(detail.reclaim),
-                    });
+                    })));
                 });
                 all
             }
-            Self::Perf(rings) => rings.slow(),
+            Self::Perf(rings) => rings.told(),
             Self::Counters { .. } => Vec::new(),
         }
     }

@@ -1,4 +1,5 @@
-//! `--with faults`: each slow page fault with its details, and how many of each kind took how long.
+//! `--with faults`: each slow page fault with its details, short ones by their sums, and how many of each kind took how
+//! long.
 //!
 //! The back end ([`engine`]) is the first of the ladder that passes its own test; the header names it,
 //! and why the better ones were not used. Slow faults are fetched often, so that rings stay short;
@@ -7,6 +8,7 @@
 mod engine;
 mod pairing;
 mod ring;
+mod short;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, EventKind, Fault, FaultCounts, FaultSetup, Nanos, Order, Pid};
+use pagemill_model::{Event, EventKind, FaultCounts, FaultSetup, Nanos, Order, Pid};
 
 pub use engine::BackEnd;
 use engine::{Counts, Engine, Opened};
@@ -29,7 +31,7 @@ use super::{Recorder, RecorderKind, Start};
 pub const KIND: RecorderKind = RecorderKind {
     name: "faults",
     about: "Page faults: how long, where, and what the time went into",
-    writes: &[EventKind::Fault, EventKind::FaultCounts, EventKind::Mapping],
+    writes: &[EventKind::Fault, EventKind::FaultSum, EventKind::FaultCounts, EventKind::Mapping],
     start: Start::Suspended,
     attach: |linux, process, options| {
         let target = if process.started { Target::Command } else { Target::Attached };
@@ -37,7 +39,7 @@ pub const KIND: RecorderKind = RecorderKind {
     },
 };
 
-/// How often slow faults are fetched.
+/// How often slow faults and sums are fetched.
 const FETCH: Duration = Duration::from_millis(20);
 /// Counts are written at most this often: reading them takes a system call for each bucket.
 const COUNT_FLOOR: Duration = Duration::from_millis(100);
@@ -60,6 +62,8 @@ pub enum Target {
 pub struct Options {
     /// Faults from here on have a row of their own.
     pub threshold: Nanos,
+    /// Shorter ones of a thread have a row together each time that they took so long, if at all.
+    pub sum: Option<Nanos>,
     /// This back end and no other.
     pub back_end: Option<BackEnd>,
     /// Time between counts.
@@ -78,7 +82,7 @@ pub struct Faults {
     accounted_before: u64,
     written: HashMap<(u32, u32), u64>,
     untimed: (u64, u64),
-    pending: Vec<Fault>,
+    pending: Vec<Event>,
     interval: Duration,
     next_counts: Instant,
     layout: Layout,
@@ -100,12 +104,14 @@ impl Faults {
             Ok(stat.minor_faults + stat.major_faults + children)
         };
         let Opened { back_end, engine, not_used, accounted: accounted_before } =
-            engine::open(linux, pid, options.back_end, options.threshold, huge_order, &account)?;
+            engine::open(linux, pid, options, huge_order, &account)?;
         let setup = FaultSetup {
             back_end: back_end.name().into(),
             not_used,
             details: matches!(engine, Engine::Bpf { .. }),
             threshold: options.threshold,
+            sum: options.sum.filter(|_| back_end != BackEnd::Counters),
+            from: Some(Nanos::from(clock::monotonic())),
             in_kernel: match &engine {
                 Engine::Perf(rings) => rings.in_kernel(),
                 _ => true,
@@ -133,17 +139,19 @@ impl Faults {
         })
     }
 
-    /// Writes the slow faults that ended before `until`, in order.
-    fn write_slow(&mut self, until: Nanos, writer: &mut Writer) -> Result<()> {
-        self.pending.extend(self.engine.slow());
-        self.pending.sort_by_key(|fault| fault.time);
-        let ready = self.pending.partition_point(|fault| fault.time < until);
-        for fault in self.pending.drain(..ready) {
-            if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
-                self.layout.explain(Pid(pid as u32), address, fault.time, writer)?;
+    /// Writes the slow faults that ended before `until`, and the sums of short ones, in order.
+    fn write_told(&mut self, until: Nanos, writer: &mut Writer) -> Result<()> {
+        self.pending.extend(self.engine.told());
+        self.pending.sort_by_key(Event::time);
+        let ready = self.pending.partition_point(|event| event.time() < until);
+        for event in self.pending.drain(..ready) {
+            if let Event::Fault(fault) = &event {
+                if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
+                    self.layout.explain(Pid(pid as u32), address, fault.time, writer)?;
+                }
+                self.slow += 1;
             }
-            writer.event(&Event::Fault(Box::new(fault)))?;
-            self.slow += 1;
+            writer.event(&event)?;
         }
         Ok(())
     }
@@ -244,7 +252,7 @@ impl Recorder for Faults {
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let now = Nanos::from(clock::monotonic());
-        self.write_slow(Nanos(now.0.saturating_sub(LATE.0)), writer)?;
+        self.write_told(Nanos(now.0.saturating_sub(LATE.0)), writer)?;
         if Instant::now() >= self.next_counts {
             self.write_counts(writer)?;
             self.next_counts = Instant::now() + self.interval;
@@ -252,11 +260,16 @@ impl Recorder for Faults {
         Ok(())
     }
 
+    fn settle(&mut self, writer: &mut Writer) -> Result<()> {
+        self.next_counts = Instant::now();
+        self.collect(writer)
+    }
+
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
         self.engine.halt();
         self.setup.accounted = self.accounted();
         self.engine.stop();
-        self.write_slow(Nanos(u64::MAX), writer)?;
+        self.write_told(Nanos(u64::MAX), writer)?;
         self.write_counts(writer)?;
         self.write_rest(writer)?;
         let meta = writer.meta_mut();

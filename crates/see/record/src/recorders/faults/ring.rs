@@ -12,9 +12,10 @@ use std::time::Duration;
 use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What, wait};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::fault::Flags;
-use pagemill_model::{Fault, Nanos, Pid, latency};
+use pagemill_model::{Event as Told, Fault, Nanos, Pid, latency};
 
 use super::pairing::{Mark, Pairing, Sample};
+use super::short::Short;
 
 /// Bytes of a ring, best first: what a user may lock differs.
 const SIZES: [usize; 4] = [4 << 20, 1 << 20, 256 << 10, 64 << 10];
@@ -26,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What the reader has and nobody has fetched.
 #[derive(Default)]
 struct Shelf {
-    slow: Vec<Fault>,
+    told: Vec<Told>,
     /// Since the beginning: faults by flags and bucket.
     histogram: HashMap<(u32, u32), u64>,
     lost_records: u64,
@@ -67,8 +68,13 @@ impl Prepared {
 }
 
 impl Rings {
-    /// Opens events that will time the faults of `process` and of all that it will start.
-    pub fn prepare(linux: &Linux, process: Pid, threshold: Nanos) -> Result<Prepared> {
+    /// Opens events that will time the faults of `process` and of all that it will start. Those of the threshold or
+    /// longer are told one by one, shorter ones by sums of so long, if at all.
+    pub fn prepare(
+        linux: &Linux,
+        process: Pid,
+        (threshold, sum): (Nanos, Option<Nanos>),
+    ) -> Result<Prepared> {
         let processors = linux.processors()?;
         let mut left = ATTEMPTS;
         loop {
@@ -86,8 +92,8 @@ impl Rings {
             let all_known = linux.threads(process)?.iter().all(|now| threads.contains(now));
             if all_known || left == 0 {
                 let (rings, marks, others) = opened;
-                let pairing = Pairing::default();
-                let reader = Reader { rings, marks, others, threshold, pairing };
+                let (pairing, short) = (Pairing::default(), Short::new(sum));
+                let reader = Reader { rings, marks, others, threshold, pairing, short };
                 return Ok(Prepared { reader, in_kernel });
             }
         }
@@ -114,9 +120,9 @@ impl Rings {
         }
     }
 
-    /// The slow faults since the last call.
-    pub fn slow(&self) -> Vec<Fault> {
-        std::mem::take(&mut self.shelf().slow)
+    /// The slow faults since the last call, and short ones by their sums.
+    pub fn told(&self) -> Vec<Told> {
+        std::mem::take(&mut self.shelf().told)
     }
 
     /// All faults since the beginning: (flags, bucket, number).
@@ -216,6 +222,7 @@ struct Reader {
     others: Vec<Event>,
     threshold: Nanos,
     pairing: Pairing,
+    short: Short,
 }
 
 impl Reader {
@@ -241,7 +248,7 @@ impl Reader {
 
     fn read(&mut self, shelf: &Mutex<Shelf>, all: bool) {
         let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
-        let Self { rings, marks, pairing, threshold, .. } = self;
+        let Self { rings, marks, pairing, threshold, short, .. } = self;
         let mut lost = 0;
         for ring in rings {
             ring.read(|record| match record {
@@ -268,16 +275,19 @@ impl Reader {
             };
             let latency = Nanos(paired.latency);
             *shelf.histogram.entry((flags, latency::bucket(latency))).or_default() += 1;
+            let Sample { time, process, thread, address, .. } = paired.end;
             if latency >= *threshold {
-                shelf.slow.push(Fault {
-                    time: Nanos(paired.end.time),
+                shelf.told.push(Told::Fault(Box::new(Fault {
+                    time: Nanos(time),
                     latency,
-                    address: Some(paired.end.address),
-                    pid: Some(paired.end.process.into()),
-                    tid: Some(paired.end.thread.into()),
+                    address: Some(address),
+                    pid: Some(process.into()),
+                    tid: Some(thread.into()),
                     flags: Some(flags.into()),
                     ..Fault::default()
-                });
+                })));
+            } else if let Some(sum) = short.add((process, thread), time, paired.latency) {
+                shelf.told.push(Told::FaultSum(Box::new(sum)));
             }
         });
         shelf.unmatched = pairing.unmatched();
