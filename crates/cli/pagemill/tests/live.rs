@@ -194,6 +194,97 @@ fn as_json_a_frame_is_a_line_each_interval_until_the_process_ends() {
     assert_eq!((child.wait().unwrap().code(), &last["over"]), (Some(0), &true.into()), "{last:#}");
 }
 
+/// Touches 500 new pages at a time, and says after each time when it began and ended and how many faults that were.
+const BATCHES: &str = r#"
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+static long faults(void) { struct rusage u; getrusage(RUSAGE_SELF, &u); return u.ru_minflt + u.ru_majflt; }
+static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000L + t.tv_nsec; }
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (;;) {
+        long began = now(), before = faults();
+        char *memory = mmap(0, 500 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(memory, 500 * 4096, MADV_NOHUGEPAGE);
+        for (long i = 0; i < 500; i++) memory[i * 4096] = 1;
+        munmap(memory, 500 * 4096);
+        printf("%ld %ld %ld\n", began, now(), faults() - before);
+        usleep(3000);
+    }
+}
+"#;
+
+/// Ends a process that runs for ever.
+struct Endless(Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Once, the first frame had what was counted until its beginning, a fortieth of the faults, and the window of what was
+/// counted was another than that by which it was divided.
+#[test]
+fn the_faults_of_each_frame_are_those_of_its_window() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = support::compiled(&room, "batches", BATCHES, &["-O1"]) else { return };
+    let told = room.path().join("told");
+    let out = fs::File::create(&told).unwrap();
+    let program = Endless(Command::new(program).stdout(out).spawn().unwrap());
+    let mut live = pagemill();
+    live.args(["live", "-p", &program.0.id().to_string(), "--json", "--interval", "700ms"]);
+    let mut live = Endless(live.stdout(Stdio::piped()).spawn().unwrap());
+    let out = std::io::BufReader::new(live.0.stdout.take().unwrap());
+    let frames: Vec<serde_json::Value> = std::io::BufRead::lines(out)
+        .take(3)
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
+    drop((live, program));
+    let told = fs::read_to_string(&told).unwrap();
+    // What it was ended in the middle of is no line.
+    let batches = told.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(|line| {
+        let mut words = line.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+        [words.next().unwrap(), words.next().unwrap(), words.next().unwrap()]
+    });
+    let batches: Vec<[u64; 3]> = batches.collect();
+    for frame in frames {
+        let faults = &frame["faults"];
+        let (count, seconds) = (faults["count"].as_u64().unwrap(), faults["seconds"].as_f64());
+        let end = frame["time_ns"].as_u64().unwrap();
+        let begin = end - (seconds.unwrap() * 1e9) as u64;
+        let within = |edge: u64| {
+            let lies =
+                |[began, ended, _]: &&[u64; 3]| *began + edge >= begin && *ended <= end + edge;
+            batches.iter().filter(lies).map(|batch| batch[2]).sum::<u64>()
+        };
+        // The moment of a count is known to within what it takes to attach and to read: a batch or some at each edge.
+        let (least, most) = (within(0).saturating_sub(2000), within(60_000_000) + 2000);
+        assert!(least > 3000 && (least..=most).contains(&count), "{least} to {most}: {frame:#}");
+    }
+}
+
+/// Once, such a program was said to have no spikes of page faults.
+#[test]
+fn many_short_faults_in_a_row_are_said_to_be_stalls() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = support::compiled(&room, "batches", BATCHES, &["-O1"]) else { return };
+    let program = Endless(Command::new(program).stdout(Stdio::null()).spawn().unwrap());
+    let pid = program.0.id().to_string();
+    let run = pagemill_with(&["live", "-p", &pid, "--once", "--json", "--interval", "1s"]);
+    let frame: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let says = frame["says"].to_string();
+    if says.contains("counted and not timed") {
+        return skip("nothing is timed here").unwrap_or(());
+    }
+    assert!(says.contains("of 1.0 ms a thread spent half or more in shorter ones"), "{frame:#}");
+    assert!(frame["faults"]["bursts"].as_u64() > Some(0), "{frame:#}");
+}
+
 #[test]
 fn a_heap_of_ours_says_how_much_of_it_is_live() {
     let mut command = pagemill();

@@ -76,6 +76,7 @@ fn faults(state: &State) -> Value {
         "p99_ns": quantile(0.99),
         "max_ns": recent.times.max().map(|time| time.0),
         "stalls": state.faults.stalls(MINUTE, state.now).count(),
+        "bursts": state.faults.bursts(state.now),
         "longest_ns": longest.map(|stall| stall.latency.0),
         "longest_in": longest.map(|stall| &stall.place),
     })

@@ -266,6 +266,7 @@ pub fn watch(
         }
         if Instant::now() >= next {
             if !view.held {
+                feed.settle(state)?;
                 surroundings = around();
                 draw(&mut shown, feed, state, view, &surroundings)?;
             }

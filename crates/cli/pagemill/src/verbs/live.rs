@@ -149,6 +149,7 @@ fn print(
                 return Ok(Exit::Ok);
             }
         }
+        feed.settle(state)?;
         if arguments.pid.is_some() && state.memory.last.is_none() {
             bail!("process {} has ended", feed.meta().pid);
         }

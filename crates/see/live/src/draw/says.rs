@@ -1,7 +1,7 @@
 //! The two sentences that stand first: why memory is what it is, and whether page faults stall the program.
 
 use pagemill_model::recording::Meta;
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{Bytes, FaultSetup, Nanos};
 
 use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
@@ -112,35 +112,58 @@ pub fn faults_say(state: &State, meta: &Meta) -> Option<Sentence> {
     let setup = meta.faults.as_ref()?;
     let stalls: Vec<_> = state.faults.stalls(MINUTE, state.now).collect();
     let span = if state.length() < MINUTE { "so far" } else { "in the last minute" };
+    let bursts = match state.faults.bursts(state.now) {
+        0 => None,
+        bursts => {
+            let stretches =
+                if bursts == 1 { "one stretch".to_owned() } else { format!("{bursts} stretches") };
+            Some(format!(
+                "in {stretches} of {} a thread spent half or more in shorter ones",
+                time(STALL)
+            ))
+        }
+    };
     if let Some(worst) = stalls.iter().max_by_key(|stall| stall.latency) {
         let many = match stalls.len() {
             1 => "one page fault".to_owned(),
             many => format!("{many} page faults"),
         };
         let text = format!(
-            "{many} of {} or more {span}, the longest {}: {}, in {}",
+            "{many} of {} or more {span}, the longest {}: {}, in {}{}",
             time(STALL),
             time(worst.latency),
             worst.cause.name(),
-            worst.place
+            worst.place,
+            bursts.map_or_else(String::new, |bursts| format!("; {bursts}"))
         );
         return Some(Sentence { text, alert: true });
     }
-    let text = if setup.back_end == "counters" {
-        "page faults are counted and not timed here: whether they stall the program is unknown"
-            .to_owned()
-    } else {
-        format!(
-            "no page fault of {} or more {span}: they explain no spikes of that length",
-            time(STALL)
-        )
+    let none = format!("no page fault of {} or more {span}", time(STALL));
+    let text = match &bursts {
+        _ if setup.back_end == "counters" => {
+            "page faults are counted and not timed here: whether they stall the program is unknown"
+                .to_owned()
+        }
+        Some(bursts) => format!("{none}, but {bursts}"),
+        None if is_untold(state, setup) => {
+            format!("{none}; whether shorter ones are stalls together is not known here")
+        }
+        None => format!("{none}: they explain no spikes of that length"),
     };
-    Some(Sentence { text, alert: false })
+    Some(Sentence { text, alert: bursts.is_some() })
+}
+
+/// Whether short faults might be stalls together and nobody says when each of them was: rows were lost, or it is a
+/// recording of an earlier version.
+fn is_untold(state: &State, setup: &FaultSetup) -> bool {
+    let untold = setup.lost_rows > 0 || (setup.sum.is_none() && setup.threshold.0 > 0);
+    untold && state.faults.took(state.now) >= Nanos(STALL.0 / 2)
 }
 
 #[cfg(test)]
 mod tests {
-    use pagemill_model::{Event, Fault, FaultSetup, HeapSample};
+    use pagemill_model::fault::SUM;
+    use pagemill_model::{Event, Fault, FaultCounts, FaultSum, HeapSample, latency};
 
     use super::*;
 
@@ -201,5 +224,44 @@ mod tests {
         let meta = Meta { faults: Some(counted), ..Meta::default() };
         let text = faults_say(&State::default(), &meta).unwrap().text;
         assert!(text.ends_with("is unknown"), "{text}");
+    }
+
+    /// Once, a program that spent 13 ms at a time in faults of 2 us was said to have no spikes of them.
+    #[test]
+    fn many_short_faults_are_a_stall_together_and_where_they_may_be_that_is_not_denied() {
+        let setup = FaultSetup { threshold: Nanos(100_000), ..FaultSetup::default() };
+        let meta = Meta { faults: Some(setup.clone()), ..Meta::default() };
+        let counts = FaultCounts {
+            time: Nanos(1_500_000_000),
+            flags: Some(0),
+            buckets: Some(vec![latency::bucket(Nanos(2000)).into()]),
+            counts: Some(vec![6000]),
+        };
+        let mut state = state(HeapSample::default());
+        state.event(&Event::FaultCounts(Box::new(counts)), &meta);
+        let text = faults_say(&state, &meta).unwrap().text;
+        assert!(text.ends_with("is not known here"), "{text}");
+        let setup = FaultSetup { sum: Some(SUM), ..setup };
+        let meta = Meta { faults: Some(setup), ..meta };
+        let text = faults_say(&state, &meta).unwrap().text;
+        assert!(text.ends_with("explain no spikes of that length"), "{text}");
+        for number in 1..=120 {
+            let sum = FaultSum {
+                time: Nanos(2_000_000_000 + number * 105_000),
+                span: Some(Nanos(105_000)),
+                took: Some(SUM),
+                faults: Some(50),
+                tid: Some(7),
+                ..FaultSum::default()
+            };
+            state.event(&Event::FaultSum(Box::new(sum)), &meta);
+        }
+        let expected = "no page fault of 1.0 ms or more so far, but in 24 stretches of 1.0 ms a thread spent half or \
+                        more in shorter ones";
+        let says = faults_say(&state, &meta).unwrap();
+        assert_eq!((says.text.as_str(), says.alert), (expected, true));
+        state.at(Nanos(70_000_000_000));
+        let text = faults_say(&state, &meta).unwrap().text;
+        assert!(text.starts_with("no page fault of 1.0 ms or more in the last minute: "), "{text}");
     }
 }

@@ -183,6 +183,14 @@ impl Attached {
         }
     }
 
+    /// Hands over what the recorders wrote.
+    fn pass(&mut self, state: &mut State) {
+        for event in self.writer.take() {
+            state.event(&event, self.writer.meta());
+        }
+        state.at(Nanos::from(clock::monotonic()));
+    }
+
     /// How it ended, if it has.
     fn ending(&mut self) -> Option<String> {
         if let Some(child) = &mut self.child {
@@ -224,10 +232,7 @@ impl Feed for Attached {
             let rest = begun.elapsed() * REST;
             timed.due = begun + timed.own.unwrap_or(interval).max(rest);
         }
-        for event in self.writer.take() {
-            state.event(&event, self.writer.meta());
-        }
-        state.at(Nanos::from(clock::monotonic()));
+        self.pass(state);
         self.ended = self.ending();
         if self.ended.is_none() {
             for (pane, why) in failed {
@@ -235,6 +240,15 @@ impl Feed for Attached {
                 self.lacks.push(NotMeasured { what: pane.into(), why });
             }
         }
+        Ok(())
+    }
+
+    fn settle(&mut self, state: &mut State) -> Result<()> {
+        // What cannot be read now is said by the next look, if it lasts.
+        for timed in &mut self.recorders {
+            let _ = timed.recorder.settle(&mut self.writer);
+        }
+        self.pass(state);
         Ok(())
     }
 

@@ -32,6 +32,11 @@ pub trait Feed {
     /// Takes in what is new.
     fn look(&mut self, state: &mut State) -> Result<()>;
 
+    /// Takes in what is known by now and would come with a later look: somebody is about to see it.
+    fn settle(&mut self, _state: &mut State) -> Result<()> {
+        Ok(())
+    }
+
     /// The header as it is by now.
     fn meta(&self) -> &Meta;
 

@@ -20,8 +20,13 @@ impl<'a> Redacted<'a> {
     /// Of this feed.
     pub fn new(feed: &'a mut dyn Feed) -> Self {
         let mut redacted = Self { meta: feed.meta().clone(), feed, redactor: RefCell::default() };
-        redacted.redactor.get_mut().meta(&mut redacted.meta);
+        redacted.take_meta();
         redacted
+    }
+
+    fn take_meta(&mut self) {
+        self.meta = self.feed.meta().clone();
+        self.redactor.get_mut().meta(&mut self.meta);
     }
 }
 
@@ -33,8 +38,14 @@ impl Feed for Redacted<'_> {
     fn look(&mut self, state: &mut State) -> Result<()> {
         state.redact();
         self.feed.look(state)?;
-        self.meta = self.feed.meta().clone();
-        self.redactor.get_mut().meta(&mut self.meta);
+        self.take_meta();
+        Ok(())
+    }
+
+    fn settle(&mut self, state: &mut State) -> Result<()> {
+        state.redact();
+        self.feed.settle(state)?;
+        self.take_meta();
         Ok(())
     }
 

@@ -1,9 +1,15 @@
-//! Page faults of the last minute by the second, and the long ones one by one.
+//! Page faults of the last minute by the second, the long ones one by one, and when short ones were a stall together.
+//!
+//! Terms: a *burst* is a stretch of [`STALL`] of which a thread spent half or more in shorter faults.
+//!
+//! Always true: the faults of a stretch of time and how long it is are those of the same rows: what is counted at the
+//! end of an interval is divided by that interval.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use pagemill_analysis::faults::{Cause, FaultFold};
 use pagemill_analysis::latency::Histogram;
+use pagemill_analysis::spikes::SpikeFold;
 use pagemill_model::recording::Meta;
 use pagemill_model::sums::{add, sum};
 use pagemill_model::{Event, Fault, Fold as _, Nanos};
@@ -15,6 +21,8 @@ pub const STALL: Nanos = Nanos(1_000_000);
 /// What is kept second by second.
 pub const MINUTE: Nanos = Nanos(60_000_000_000);
 const SECOND: u64 = 1_000_000_000;
+/// Seconds that a stretch of time has at least: nothing is divided by less.
+const SHORTEST: f64 = 0.001;
 /// Stalls of the last minute that are kept.
 const STALLS: usize = 4096;
 
@@ -36,6 +44,8 @@ pub struct Stall {
 struct Second {
     times: Histogram,
     untimed: u64,
+    /// From when on they were counted: the moment of the row before.
+    from: Nanos,
 }
 
 /// Faults of some stretch of time together.
@@ -50,18 +60,36 @@ pub struct Recent {
 }
 
 /// Page faults so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Faults {
     seconds: BTreeMap<u64, Second>,
+    /// When faults were last counted.
+    counted: Option<Nanos>,
+    spikes: SpikeFold,
+    /// Bursts that ended in each second of the last minute.
+    bursts: BTreeMap<u64, u64>,
     /// Knows causes and places.
     fold: FaultFold,
     stalls: VecDeque<Stall>,
     /// The longest of all.
     pub longest: Option<Stall>,
-    /// Faults a second over time.
-    pub rate: History,
     /// The longest of each second over time, ns.
     pub tail: History,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            seconds: BTreeMap::new(),
+            counted: None,
+            spikes: SpikeFold::new(STALL),
+            bursts: BTreeMap::new(),
+            fold: FaultFold::default(),
+            stalls: VecDeque::new(),
+            longest: None,
+            tail: History::default(),
+        }
+    }
 }
 
 impl Faults {
@@ -71,8 +99,15 @@ impl Faults {
             Event::FaultCounts(row) => {
                 let counts = row.counts.as_deref().unwrap_or_default();
                 let second = row.time.0 / SECOND;
+                let began = meta.faults.as_ref().and_then(|setup| setup.from);
+                // Where there were none there is no row: it is not of more than an interval, or a bit more if late.
+                let longest = meta.interval.0.saturating_add(meta.interval.0 / 4).max(SECOND);
+                let before = self.counted.or(began).unwrap_or(meta.started).min(row.time);
+                let from = before.max(Nanos(row.time.0.saturating_sub(longest)));
                 self.turn(second);
-                let bin = self.seconds.entry(second).or_default();
+                self.counted = Some(row.time);
+                let bin =
+                    self.seconds.entry(second).or_insert(Second { from, ..Second::default() });
                 match row.buckets.as_deref() {
                     Some(buckets) => {
                         let bucket = |bucket: &u64| u32::try_from(*bucket).unwrap_or(u32::MAX);
@@ -84,7 +119,13 @@ impl Faults {
                     }
                 }
             }
+            Event::FaultSum(sum) => {
+                let burst = self.spikes.sum(sum);
+                self.burst(burst.then_some(sum.time));
+            }
             Event::Fault(fault) => {
+                let burst = self.spikes.fault(fault);
+                self.burst(burst.then_some(fault.time));
                 meta.faults.iter().for_each(|setup| self.fold.know(setup));
                 self.fault(fault);
             }
@@ -92,6 +133,15 @@ impl Faults {
             Event::Mapping(_) => self.fold.event(event),
             _ => {}
         }
+    }
+
+    /// A burst ended, if one did.
+    fn burst(&mut self, ended: Option<Nanos>) {
+        let Some(time) = ended else { return };
+        let second = time.0 / SECOND;
+        add(self.bursts.entry(second).or_default(), 1);
+        let oldest = second.saturating_sub(MINUTE.0 / SECOND);
+        self.bursts.retain(|at, _| *at >= oldest);
     }
 
     fn fault(&mut self, fault: &Fault) {
@@ -127,7 +177,6 @@ impl Faults {
         if let Some((last, bin)) = self.seconds.last_key_value().filter(|(last, _)| **last < second)
         {
             let time = Nanos(last.saturating_mul(SECOND));
-            self.rate.add(time, (bin.times.total().saturating_add(bin.untimed)) as f64);
             self.tail.add(time, bin.times.max().map_or(0.0, |max| max.0 as f64));
         }
         let oldest = second.saturating_sub(MINUTE.0 / SECOND);
@@ -136,15 +185,30 @@ impl Faults {
 
     /// The faults of the last `length`, up to `now`, of a program that has been looked at since `began`.
     pub fn recent(&self, length: Nanos, began: Nanos, now: Nanos) -> Recent {
-        let from = now.0.saturating_sub(length.0) / SECOND + 1;
+        let first = now.0.saturating_sub(length.0) / SECOND + 1;
         let mut recent = Recent::default();
-        for (_, bin) in self.seconds.range(from..) {
+        // The seconds before the first that has any are a part of it.
+        let whole = Nanos(now.0.saturating_sub(length.0)).max(began);
+        let from = self.seconds.range(first..).next().map_or(whole, |(_, bin)| bin.from);
+        for (_, bin) in self.seconds.range(first..) {
             recent.times.merge(&bin.times);
             recent.count = recent.count.saturating_add(bin.untimed);
         }
         recent.count = recent.count.saturating_add(recent.times.total());
-        recent.seconds = now.since(began).min(length).seconds().max(1.0);
+        recent.seconds = now.since(from.min(whole)).seconds().max(SHORTEST);
         recent
+    }
+
+    /// How long the faults of the last minute took.
+    pub fn took(&self, now: Nanos) -> Nanos {
+        let first = now.0.saturating_sub(MINUTE.0) / SECOND;
+        Nanos(sum(self.seconds.range(first..).map(|(_, bin)| bin.times.sum().0)))
+    }
+
+    /// The bursts of the last minute.
+    pub fn bursts(&self, now: Nanos) -> u64 {
+        let first = now.0.saturating_sub(MINUTE.0) / SECOND;
+        sum(self.bursts.range(first..).map(|(_, bursts)| *bursts))
     }
 
     /// The stalls of the last `length`, oldest first.
@@ -189,9 +253,36 @@ mod tests {
         assert_eq!((of(&faults, 10).count, of(&faults, 60).count), (100, 1001));
         assert!(of(&faults, 10).times.max().unwrap() < Nanos(1_100));
         assert!(of(&faults, 60).times.max().unwrap() > STALL);
+        // A rest has no rows, and is a part of the stretch all the same.
+        assert_eq!((of(&faults, 10).seconds, of(&faults, 60).seconds), (10.0, 30.5));
         // What is older than a minute is kept no more.
         faults.event(&counts(100_000, &[(1_000, 5)]), &meta);
         assert_eq!(faults.seconds.len(), 1);
+    }
+
+    /// Once, what was counted over an interval of seconds was divided by another time, 40 times as long in the first
+    /// frame.
+    #[test]
+    fn a_rate_is_of_the_time_in_which_its_faults_were_counted() {
+        let setup = FaultSetup { from: Some(Nanos(20 * SECOND)), ..FaultSetup::default() };
+        let interval = Nanos(4 * SECOND);
+        let meta = Meta { faults: Some(setup), interval, ..Meta::default() };
+        let mut faults = Faults::default();
+        let rate = |faults: &Faults, now: u64| {
+            let began = Nanos(20_500_000_000);
+            let recent = faults.recent(Nanos(10 * SECOND), began, Nanos(now * 1_000_000));
+            recent.count as f64 / recent.seconds
+        };
+        assert_eq!(rate(&faults, 20_900), 0.0);
+        faults.event(&counts(20_250, &[(1_000, 250)]), &meta);
+        assert!((300.0..1000.0).contains(&rate(&faults, 20_600)), "{}", rate(&faults, 20_600));
+        for second in (24..60).step_by(4) {
+            faults.event(&counts(second * 1000 + 250, &[(1_000, 3000), (2_000, 1000)]), &meta);
+            assert_eq!(rate(&faults, second * 1000 + 250), 1000.0, "{second}");
+        }
+        // After a rest, which has no rows, the interval before the next row is no longer than it can be.
+        faults.event(&counts(160_000, &[(1_000, 4000)]), &meta);
+        assert_eq!(rate(&faults, 160_000), 400.0, "the rest is a part of the 10 s");
     }
 
     #[test]
