@@ -35,7 +35,11 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
             }),
         ),
         next: match works(view) {
-            Some(_) => format!("pagemill heap {} --compact", seen.meta.map_or(0, |meta| meta.pid)),
+            Some(_) if seen.lives => {
+                format!("pagemill heap {} --compact", seen.meta.map_or(0, |meta| meta.pid))
+            }
+            // It compacted, and has ended: which lever gets at more is tried.
+            Some(_) => format!("pagemill advise {}", seen.again()),
             None => format!("pagemill run --heap compact {}", seen.again()),
         },
         stake: Stake::Memory(Bytes(free as u64)),

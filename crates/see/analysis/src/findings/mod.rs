@@ -69,6 +69,8 @@ pub struct Seen<'a> {
     pub recording: &'a str,
     /// Its header.
     pub meta: Option<&'a Meta>,
+    /// The process that was recorded is still there.
+    pub lives: bool,
     /// The process and its heap.
     pub heap: Option<&'a HeapView>,
     /// Page faults.
@@ -119,11 +121,14 @@ pub fn conclude(seen: &Seen<'_>) -> Conclusions {
 }
 
 impl Seen<'_> {
-    /// The program as the end of a command: `-- CMD`, or `-p PID` of one that was attached to.
+    /// The program as the end of a command: `-- CMD`, or `-p PID` of one that was attached to and is still there.
     fn program(&self) -> String {
         let Some(meta) = self.meta else { return "-- CMD".into() };
         if meta.command.is_empty() {
-            return format!("-p {}", meta.pid);
+            return match self.lives {
+                true => format!("-p {}", meta.pid),
+                false => "-- CMD".into(),
+            };
         }
         let quoted = |word: &String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);

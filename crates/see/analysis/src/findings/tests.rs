@@ -271,6 +271,35 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     assert!(found[0].text.ends_with("this configuration does not compact"), "{}", found[0].text);
 }
 
+/// Once, the next command named a process that had ended.
+#[test]
+fn no_command_names_a_process_that_is_gone() {
+    let sample = |time: u64| HeapSample {
+        time: Nanos(time),
+        pid: Some(7),
+        started: Some(Nanos(1)),
+        live: Some(Bytes(20 * MIB)),
+        footprint: Some(Bytes(95 * MIB)),
+        backend: Some("remap".into()),
+        ..HeapSample::default()
+    };
+    let mut fold = HeapFold::default();
+    (0..2).for_each(|time| fold.event(&Event::Heap(Box::new(sample(time)))));
+    let view = fold.view();
+    let next = |command: &[&str], lives| {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let meta = Meta { pid: 7, command, ..Meta::default() };
+        let seen = Seen { heap: Some(&view), meta: Some(&meta), lives, ..Seen::default() };
+        conclude(&seen).findings[0].next.clone()
+    };
+    assert_eq!(next(&["./holes"], true), "pagemill heap 7 --compact");
+    assert_eq!(next(&["./holes"], false), "pagemill advise -- ./holes");
+    assert_eq!(next(&[], false), "pagemill advise -- CMD");
+    let meta = Meta { pid: 7, ..Meta::default() };
+    let program = |lives| Seen { meta: Some(&meta), lives, ..Seen::default() }.program();
+    assert_eq!((program(true), program(false)), ("-p 7".into(), "-- CMD".into()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 

@@ -22,8 +22,9 @@ pub mod rows;
 use std::path::Path;
 
 use pagemill_analysis::findings::{Conclusions, Seen, conclude};
-use pagemill_model::recording::Reader;
-use pagemill_model::{Event, EventKind, Fold, Nanos, Source as _};
+use pagemill_launch::context::machine;
+use pagemill_model::recording::{Meta, Reader};
+use pagemill_model::{Event, EventKind, Fold, Nanos, Pid, Source as _};
 use pagemill_record::summary::{self, Reading, Summary};
 use serde_json::{Map, Value};
 
@@ -208,7 +209,9 @@ impl Sections {
             true => "REC".to_owned(),
             false => path.display().to_string(),
         };
-        let mut seen = Seen { recording: &recording, meta: Some(reader.meta()), ..Seen::default() };
+        let meta = reader.meta();
+        let lives = lives(meta);
+        let mut seen = Seen { recording: &recording, meta: Some(meta), lives, ..Seen::default() };
         self.iter().for_each(|section| section.see(&mut seen));
         conclude(&seen)
     }
@@ -230,6 +233,14 @@ impl Sections {
         }
         answer
     }
+}
+
+/// Whether the process of a recording is still there, on this machine: one of that number and name, and it was not seen
+/// to end.
+fn lives(meta: &Meta) -> bool {
+    let ended = meta.exit_status.is_some() || meta.exit_signal.is_some();
+    let stat = u32::try_from(meta.pid).ok().map(|pid| machine().stat(Pid(pid)));
+    !ended && stat.is_some_and(|stat| stat.is_ok_and(|stat| stat.comm == meta.comm))
 }
 
 /// A fold, and the section of its view.
@@ -256,7 +267,8 @@ impl<F: Fold, S: FnOnce(F::View) -> Option<Box<dyn Section>>> Gather for Folding
 #[cfg(test)]
 mod tests {
     use pagemill_model::dataset::{Cell, Shape};
-    use pagemill_model::recording::{Meta, Writer};
+    use pagemill_model::recording::Writer;
+    use pagemill_model::{Bytes, HeapSample};
 
     use super::*;
 
@@ -316,6 +328,37 @@ mod tests {
         let figures: Vec<Figure> = sections.iter().flat_map(Section::figures).collect();
         let took = figures.iter().find(|figure| figure.name == "outcomes took_ns, mean").unwrap();
         assert_eq!((took.unit, took.value), ("ns", 2000.0));
+    }
+
+    /// Once, the next command named processes that had ended.
+    #[test]
+    fn the_next_command_names_a_process_that_is_there_and_none_that_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let me = machine().stat(Pid(std::process::id())).unwrap();
+        let next = |pid: u64, exit_status: Option<u64>| {
+            let path = directory.path().join("rec");
+            let comm = me.comm.clone();
+            let command = vec!["./holes".to_owned()];
+            let meta = Meta { pid, comm, command, exit_status, ..Meta::default() };
+            let mut writer = Writer::create(&path, meta, true, None).unwrap();
+            let sample = HeapSample {
+                time: Nanos(1000),
+                live: Some(Bytes(10 << 20)),
+                footprint: Some(Bytes(90 << 20)),
+                backend: Some("remap".into()),
+                ..HeapSample::default()
+            };
+            writer.event(&Event::Heap(Box::new(sample))).unwrap();
+            writer.finish(Nanos(9000)).unwrap();
+            let mut reader = Reader::open(&path).unwrap();
+            let sections = Sections::read(&path, &mut reader, Asked::default()).unwrap();
+            sections.conclusions(&path, &reader).findings[0].next.clone()
+        };
+        let pid = u64::from(std::process::id());
+        assert_eq!(next(pid, None), format!("pagemill heap {pid} --compact"));
+        assert_eq!(next(pid, Some(0)), "pagemill advise -- ./holes");
+        assert_eq!(next(1 << 30, None), "pagemill advise -- ./holes");
+        assert_eq!(next(1 << 40, None), "pagemill advise -- ./holes", "no number of a process");
     }
 
     #[test]
