@@ -332,6 +332,19 @@ row! {
         stalls: Option<Vec<u64>> = "stalls",
         /// The longest of them, ns.
         longest_stall: Option<Nanos> = "longest_stall_ns",
+
+        /// Whose malloc the process has, where that was asked what it keeps free: `glibc's malloc` or `jemalloc`. Asked
+        /// once a second at most, and not where the process is on pagemill's heap.
+        malloc: Option<String> = "malloc",
+        /// What it holds, bytes. Of glibc the address space of all arenas, without blocks that are mapped by
+        /// themselves.
+        malloc_heap: Option<Bytes> = "malloc_heap_bytes",
+        /// Free in it, bytes.
+        malloc_free: Option<Bytes> = "malloc_free_bytes",
+        /// Of that, what is in memory in whole pages: what it could give back, bytes.
+        malloc_returnable: Option<Bytes> = "malloc_returnable_bytes",
+        /// Free in pieces of pages that hold data, too, bytes: no malloc gives back a part of a page.
+        malloc_pieces: Option<Bytes> = "malloc_pieces_bytes",
     }
 }
 

@@ -5,6 +5,9 @@
 
 mod support;
 
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+
 use serde_json::Value;
 use support::{compiled, pagemill, ran};
 use tempfile::TempDir;
@@ -98,4 +101,68 @@ fn a_program_that_uses_all_it_has_has_nothing_worth_changing() {
     let room = TempDir::new().unwrap();
     let Some(report) = report(&room, "hot") else { return };
     assert_eq!(report["findings"], Value::Array(Vec::new()));
+}
+
+/// Frees seven of eight small blocks, or in mode `w` all but the last, and waits for a line.
+const FREED: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 100000, SIZE = 600 };
+static char *blocks[BLOCKS];
+int main(int count, char **words) {
+    char line;
+    int whole = words[1][0] == 'w';
+    for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(SIZE), 1, SIZE);
+    for (int i = 0; i < BLOCKS - 1; i++) if (whole || i % 8) free(blocks[i]);
+    write(1, "x", 1);
+    return read(0, &line, 1) != 1;
+}
+"#;
+
+/// The program in this mode, once it has freed its blocks.
+fn freed(room: &TempDir, mode: &str) -> Option<Child> {
+    let program = compiled(room, "freed", FREED, &["-O1"])?;
+    let mut child = Command::new(program)
+        .arg(mode)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    Some(child)
+}
+
+fn concluded(recording: &std::path::Path) -> Value {
+    let run = ran(pagemill().args(["report", "--json"]).arg(recording));
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(report["untold"], Value::Array(Vec::new()), "{}", report["untold"]);
+    report
+}
+
+/// Once, "nothing here is worth changing" was said of a process that was free memory of its malloc for nine tenths.
+#[test]
+fn what_the_own_malloc_of_a_process_keeps_free_is_found_and_told_apart() {
+    let room = TempDir::new().unwrap();
+    for (mode, reason, next) in [
+        ("whole", "the end of its heap", "pagemill run --trim -- CMD"),
+        ("pieces", "no malloc gives back a part of a page", "pagemill run --heap compact -- CMD"),
+    ] {
+        let Some(mut child) = freed(&room, mode) else { return };
+        let recording = room.path().join(mode);
+        let run = ran(pagemill()
+            .args(["record", "--with", "heap", "--for", "300ms", "-o"])
+            .arg(&recording)
+            .args(["-p", &child.id().to_string()]));
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(run.err.contains("and what its own malloc keeps free, is recorded"), "{run:?}");
+        let report = concluded(&recording);
+        let first = &report["findings"][0];
+        assert_eq!((&first["subject"], &first["next"]), (&"malloc-free".into(), &next.into()));
+        assert!(first["text"].as_str().unwrap().contains(reason), "{first}");
+        assert!(first["bytes"].as_u64() > Some(40 << 20), "{first}");
+        let text = ran(pagemill().arg("report").arg(&recording)).out;
+        assert!(text.contains("\nmalloc    glibc's malloc holds "), "{text}");
+    }
 }

@@ -70,6 +70,25 @@ pub struct HeapView {
     pub aborted_groups: Option<u64>,
     /// The last sample with a heap in it, or else the last one.
     pub last: Option<HeapSample>,
+    /// What the process's own malloc said, the last time it was asked.
+    pub malloc: Option<Malloc>,
+}
+
+/// What a malloc that is not pagemill's keeps free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malloc {
+    /// Whose it is, such as `glibc's malloc`.
+    pub name: String,
+    /// When it said so, since the first sample.
+    pub at: Nanos,
+    /// What it holds.
+    pub heap: Bytes,
+    /// Free in it.
+    pub free: Bytes,
+    /// Of that, in memory in whole pages: what it could give back.
+    pub returnable: Bytes,
+    /// Free in pieces of pages that hold data, too.
+    pub pieces: Bytes,
 }
 
 /// A quantity over time.
@@ -167,6 +186,7 @@ pub struct HeapFold {
     stalls: Durations,
     occupancy: Option<f64>,
     last: Option<HeapSample>,
+    malloc: Option<Malloc>,
 }
 
 impl Fold for HeapFold {
@@ -193,6 +213,17 @@ impl Fold for HeapFold {
         self.score.push(at, score);
         if let Some(histogram) = &sample.occupancy {
             self.occupancy = mean_occupancy(histogram);
+        }
+        if let Some(name) = &sample.malloc {
+            let or_none = |value: Option<Bytes>| value.unwrap_or_default();
+            self.malloc = Some(Malloc {
+                name: name.clone(),
+                at: sample.time.since(first),
+                heap: or_none(sample.malloc_heap),
+                free: or_none(sample.malloc_free),
+                returnable: or_none(sample.malloc_returnable),
+                pieces: or_none(sample.malloc_pieces),
+            });
         }
         let nanos = |value: Option<Nanos>| value.map(|value| value.0);
         self.cpu.push(nanos(sample.cpu), Base::First);
@@ -241,6 +272,7 @@ impl Fold for HeapFold {
             unmerged_pages: self.unmerged_pages.value(),
             aborted_groups: self.aborted_groups.value(),
             last: self.last.clone(),
+            malloc: self.malloc.clone(),
         }
     }
 }

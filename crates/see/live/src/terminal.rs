@@ -162,8 +162,8 @@ heat     the program's memory in the order of its addresses, an equal amount
          tells, and its cells stand warmest first; newer touches are sampled.
          A recording of accesses has all of them, each at its place.
 memory   Pss: a page that n mappings show counts 1/n in each. live: what the
-         program holds; free: what its heap keeps, which only pagemill's says
-         (pagemill run --heap compact -- CMD).
+         program holds; free: what its heap keeps, which pagemill's says, and of
+         glibc's malloc and jemalloc is read from outside.
 faults   page faults of the process: rate and times of the last 10 s and 1 min.
 machine  how much of all free memory is in blocks too small for a huge page.
 tiers    memory nodes, and what pagemill tier does.";

@@ -29,6 +29,8 @@ pub struct MallocFree {
     pub free: u64,
     /// In memory, in whole pages of what is free: what it could give back.
     pub returnable: u64,
+    /// Free in pieces of pages that hold data, too: no malloc gives back a part of a page.
+    pub pieces: u64,
 }
 
 /// What the malloc of process `pid` keeps free, and which one that is; the first is none of another than glibc's and

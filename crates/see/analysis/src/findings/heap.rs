@@ -1,9 +1,10 @@
-//! Free memory inside the compacting heap, and whether compaction gets it back.
+//! Free memory inside the compacting heap, and whether compaction gets it back; and inside the program's own malloc,
+//! where that was asked, and why it stays there.
 
 use pagemill_model::Bytes;
 
-use super::{Finding, Seen, Stake, percent, size, time};
-use crate::heap::{HeapView, Summary};
+use super::{Finding, Seen, Stake, Untold, percent, size, time};
+use crate::heap::{HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
@@ -13,7 +14,9 @@ const PART: f64 = 0.2;
 /// The memory behind the heap that holds nothing of the program.
 pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
     let Some(view) = seen.heap else { return Vec::new() };
-    let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else { return Vec::new() };
+    let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else {
+        return malloc(seen, view).into_iter().collect();
+    };
     let free = footprint.last - live.last;
     if free < LEAST || free < footprint.last * PART {
         return Vec::new();
@@ -45,6 +48,63 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
         stake: Stake::Memory(Bytes(free as u64)),
         share,
     }]
+}
+
+/// That the program's own malloc keeps memory free, and why it does not go back.
+fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
+    let (malloc, memory) = (view.malloc.as_ref()?, view.memory.as_ref()?.last);
+    let Malloc { name, at, heap, returnable, pieces, .. } = malloc;
+    let kept = (returnable.0.saturating_add(pieces.0) as f64).min(memory);
+    if kept < LEAST || kept < memory * PART {
+        return None;
+    }
+    let whole = returnable.0 >= pieces.0;
+    let why = match (whole, name.as_str()) {
+        (true, "glibc's malloc") => {
+            "most are whole pages, but of its own accord it gives back only what lies at the end of its heap, and \
+             something that lives lies behind them"
+        }
+        (true, _) => {
+            "most are whole pages, which it gives back some time after they were freed, while it is asked for memory"
+        }
+        (false, _) => {
+            "most are pieces of pages on which something lives, too, and no malloc gives back a part of a page"
+        }
+    };
+    Some(Finding {
+        subject: "malloc-free",
+        text: format!(
+            "{} of {} of memory are free, and {name} keeps them: {why}",
+            size(kept as u64),
+            size(memory as u64)
+        ),
+        evidence: format!(
+            "{name}, read from outside {:.1} s after the beginning: {} of address space, {} free in whole pages in \
+             memory, {} in pieces of pages",
+            at.seconds(),
+            size(heap.0),
+            size(returnable.0),
+            size(pieces.0)
+        ),
+        next: match (whole, name.as_str()) {
+            (true, "glibc's malloc") => format!("pagemill run --trim {}", seen.again()),
+            (true, _) => format!("pagemill advise {}", seen.program()),
+            (false, _) => format!("pagemill run --heap compact {}", seen.again()),
+        },
+        stake: Stake::Memory(Bytes(kept as u64)),
+        share: kept / memory.max(1.0),
+    })
+}
+
+/// That nobody could say what the program's own malloc keeps free.
+pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+    let view = seen.heap?;
+    let large = view.memory.as_ref()?.peak >= LEAST;
+    (large && view.live.is_none() && view.malloc.is_none()).then(|| Untold {
+        what: "what the program's malloc keeps free",
+        why: "it was not read, or could not be (see not measured)".into(),
+        next: format!("pagemill advise {}", seen.program()),
+    })
 }
 
 /// Why memory did not fall where live data did, if so.

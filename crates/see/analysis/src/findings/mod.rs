@@ -47,8 +47,8 @@ pub enum Stake {
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `faults`, `tail`, `bloat`, `huge`,
-    /// `fragmentation`.
+    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `faults`, `tail`,
+    /// `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,
@@ -116,7 +116,8 @@ pub fn conclude(seen: &Seen<'_>) -> Conclusions {
     found.extend(fragmentation::find(seen));
     found.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share).then(a.subject.cmp(b.subject)));
     found.truncate(MOST);
-    let untold = [cold::untold(seen), sparse::untold(seen), faults::untold(seen)];
+    let untold =
+        [cold::untold(seen), sparse::untold(seen), heap::untold(seen), faults::untold(seen)];
     Conclusions { findings: found, untold: untold.into_iter().flatten().collect() }
 }
 

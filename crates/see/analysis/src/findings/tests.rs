@@ -271,6 +271,50 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     assert!(found[0].text.ends_with("this configuration does not compact"), "{}", found[0].text);
 }
 
+/// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages.
+fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
+    let bytes = |mib: u64| Some(Bytes(mib * MIB));
+    let sample = HeapSample {
+        time: Nanos(5),
+        pid: Some(7),
+        pss: bytes(200),
+        malloc: (!name.is_empty()).then(|| name.into()),
+        malloc_heap: bytes(190),
+        malloc_free: bytes(returnable + pieces + 5),
+        malloc_returnable: bytes(returnable),
+        malloc_pieces: bytes(pieces),
+        ..HeapSample::default()
+    };
+    let mut fold = HeapFold::default();
+    fold.event(&Event::Heap(Box::new(sample)));
+    let view = fold.view();
+    conclude(&Seen { heap: Some(&view), ..Seen::default() })
+}
+
+/// Once, nothing was said to be worth changing of a process that was free memory of its malloc for nine tenths.
+#[test]
+fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
+    let finding = |name, returnable, pieces| {
+        let found = of_malloc(name, returnable, pieces);
+        assert_eq!((found.findings.len(), found.untold.len()), (1, 0), "{found:?}");
+        assert_eq!(found.findings[0].subject, "malloc-free");
+        assert_eq!(found.findings[0].stake, Stake::Memory(Bytes((returnable + pieces) * MIB)));
+        found.findings[0].clone()
+    };
+    let whole = finding("glibc's malloc", 170, 10);
+    assert!(whole.text.starts_with("180.0 MiB of 200.0 MiB of memory are free"), "{whole:?}");
+    assert!(whole.text.contains("the end of its heap") && whole.share == 0.9, "{whole:?}");
+    assert_eq!(whole.next, "pagemill run --trim -- CMD");
+    let pieces = finding("glibc's malloc", 10, 150);
+    assert!(pieces.text.ends_with("gives back a part of a page"), "{pieces:?}");
+    assert_eq!(pieces.next, "pagemill run --heap compact -- CMD");
+    let other = finding("jemalloc", 150, 10);
+    assert!(other.text.contains("some time after") && other.next == "pagemill advise -- CMD");
+    assert_eq!(of_malloc("glibc's malloc", 20, 10), Conclusions::default(), "a seventh");
+    let untold = of_malloc("", 0, 0);
+    assert_eq!((untold.findings.len(), untold.untold.len()), (0, 1), "{untold:?}");
+}
+
 /// Once, the next command named a process that had ended.
 #[test]
 fn no_command_names_a_process_that_is_gone() {

@@ -72,6 +72,23 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
         text += &format!(", {} live: it is what the program holds", size(live));
         return Some(Sentence { text, alert: false });
     }
+    if let Some(malloc) = &state.memory.malloc {
+        let name = malloc.malloc.as_deref().unwrap_or_default();
+        let bytes = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
+        let (whole, pieces) = (bytes(malloc.malloc_returnable), bytes(malloc.malloc_pieces));
+        let kept = whole.saturating_add(pieces).min(all);
+        if kept as f64 >= PART * all as f64 {
+            let lever = match whole >= pieces {
+                true if name.starts_with("glibc") => {
+                    "in whole pages: pagemill run --trim has it give them back"
+                }
+                true => "in whole pages, which it gives back later, if at all",
+                false => "in pieces of pages: pagemill run --heap compact merges such pages",
+            };
+            text += &format!(", {} of it free in {name}, most {lever}", size(kept));
+            return Some(Sentence { text, alert: true });
+        }
+    }
     if let Some(Anonymous { bytes, huge }) =
         state.heat.anonymous().filter(|memory| memory.bytes > 0)
         && huge as f64 >= 0.5 * bytes as f64
@@ -202,6 +219,31 @@ mod tests {
         assert!(heap(90, 190, 10, "1y").ends_with("; compaction merges such pages"));
         assert!(heap(90, 190, 90, "1y").ends_with("90.0 MiB are free and will be given back"));
         assert!(memory_says(&State::default()).is_none(), "nothing was measured");
+    }
+
+    #[test]
+    fn what_another_malloc_keeps_is_said_until_it_says_otherwise() {
+        let bytes = |mib: u64| Some(Bytes(mib * MIB));
+        let asked = |whole: u64, pieces: u64| HeapSample {
+            malloc: Some("glibc's malloc".into()),
+            malloc_returnable: bytes(whole),
+            malloc_pieces: bytes(pieces),
+            ..HeapSample::default()
+        };
+        let mut state = state(asked(150, 10));
+        let says = |state: &State| memory_says(state).unwrap().text;
+        let expected = "200.0 MiB of memory, 160.0 MiB of it free in glibc's malloc, most in whole pages: pagemill run \
+                        --trim has it give them back";
+        assert_eq!(says(&state), expected);
+        let mut next = |sample: HeapSample| {
+            let sample = HeapSample { time: Nanos(2_000_000_000), pss: bytes(200), ..sample };
+            state.event(&Event::Heap(Box::new(sample)), &Meta::default());
+            says(&state)
+        };
+        // It is not asked each time.
+        assert_eq!(next(HeapSample::default()), expected);
+        assert!(next(asked(10, 150)).ends_with("--heap compact merges such pages"));
+        assert!(!next(asked(10, 10)).contains("malloc"));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use super::history::History;
 pub struct Memory {
     /// The last look.
     pub last: Option<HeapSample>,
+    /// The last one that has what the process's own malloc keeps free.
+    pub malloc: Option<HeapSample>,
     /// Memory over time, bytes.
     pub history: History,
     /// What is live in the heap over time, bytes.
@@ -24,6 +26,9 @@ impl Memory {
         }
         if let Some(Bytes(live)) = sample.live {
             self.live.add(sample.time, live as f64);
+        }
+        if sample.malloc.is_some() {
+            self.malloc = Some((**sample).clone());
         }
         self.last = Some((**sample).clone());
     }

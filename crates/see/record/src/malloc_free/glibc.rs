@@ -44,6 +44,8 @@ pub(super) fn of(
     for (heap, found) in all {
         sum.heap += heap.end - heap.start;
         sum.free += found.bytes;
+        let whole: u64 = found.pages.iter().map(|range| range.end - range.start).sum();
+        sum.pieces += found.bytes.saturating_sub(whole);
         for range in found.pages {
             sum.returnable += resident_bytes(pages, range)?;
         }

@@ -56,7 +56,8 @@ pub(super) fn of(
     let kept: u64 = sum.kept.iter().map(|range| range.end - range.start).sum();
     let returnable =
         sum.kept.iter().map(|range| resident_bytes(pages, range.clone())).sum::<Option<u64>>()?;
-    Some(MallocFree { heap: sum.active + kept, free: sum.active - sum.live + kept, returnable })
+    let pieces = sum.active - sum.live;
+    Some(MallocFree { heap: sum.active + kept, free: pieces + kept, returnable, pieces })
 }
 
 fn is_plain(map: &Mapping) -> bool {

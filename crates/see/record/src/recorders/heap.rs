@@ -1,14 +1,16 @@
-//! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process.
+//! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process; of a process that is not
+//! on pagemill's heap, what its own malloc keeps free ([`malloc_free`]), now and then.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Event, EventKind, Pid, Source as _};
+use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
 
 use super::{Recorder, RecorderKind, Start};
+use crate::malloc_free;
 use crate::sampler::Sampler;
 
 /// The word `heap`.
@@ -23,6 +25,15 @@ pub const KIND: RecorderKind = RecorderKind {
     },
 };
 
+/// What is not measured where no malloc answers, and why.
+const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
+const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and it does not change all the time";
+/// Time of a CPU for reading what a malloc keeps free.
+const READING: Duration = Duration::from_millis(200);
+/// It is read again after so long, or so many times as long as it took.
+const AGAIN: Duration = Duration::from_secs(1);
+const REST: u32 = 50;
+
 /// Writes a sample an interval.
 pub struct Heap {
     sampler: Sampler,
@@ -33,14 +44,56 @@ pub struct Heap {
     samples: u64,
     /// Whether the program was started on the heap.
     preloaded: bool,
+    malloc: Malloc,
+}
+
+/// Asks the malloc of a process.
+struct Malloc {
+    linux: Linux,
+    pid: Pid,
+    /// When next.
+    due: Instant,
+    /// It has answered.
+    told: bool,
+}
+
+impl Malloc {
+    /// Adds what it says to a sample of a process that is not on pagemill's heap, if it is time to.
+    fn add(&mut self, sample: &mut HeapSample) {
+        let begun = Instant::now();
+        if sample.live.is_some() || begun < self.due {
+            return;
+        }
+        if let (Some(free), Some(allocator)) = malloc_free::of(&self.linux, self.pid, READING) {
+            sample.malloc = Some(allocator.name().into());
+            sample.malloc_heap = Some(Bytes(free.heap));
+            sample.malloc_free = Some(Bytes(free.free));
+            sample.malloc_returnable = Some(Bytes(free.returnable));
+            sample.malloc_pieces = Some(Bytes(free.pieces));
+            self.told = true;
+        }
+        let now = Instant::now();
+        self.due = now + AGAIN.max((now - begun) * REST);
+    }
 }
 
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
     pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
-        let mut sampler = Sampler::attach(linux, pid)?;
-        let first = sampler.sample()?.map(|sample| Event::Heap(Box::new(sample)));
-        Ok(Self { sampler, interval, first, samples: 0, preloaded })
+        let malloc = Malloc { linux: linux.clone(), pid, due: Instant::now(), told: false };
+        let sampler = Sampler::attach(linux, pid)?;
+        let mut heap = Self { sampler, interval, first: None, samples: 0, preloaded, malloc };
+        heap.first = heap.sample()?;
+        Ok(heap)
+    }
+
+    fn sample(&mut self) -> Result<Option<Event>> {
+        let mut sample = self.sampler.sample()?;
+        // The heap of a program that was started on it may not be there yet.
+        if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded) {
+            self.malloc.add(sample);
+        }
+        Ok(sample.map(|sample| Event::Heap(Box::new(sample))))
     }
 }
 
@@ -62,7 +115,7 @@ impl Recorder for Heap {
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         let event = match self.first.take() {
             Some(first) => Some(first),
-            None => self.sampler.next_event()?,
+            None => self.sample()?,
         };
         if let Some(event) = event {
             writer.event(&event)?;
@@ -87,8 +140,16 @@ impl Recorder for Heap {
                     "{comm} ended, or executed another program, before its heap was seen (a shorter --interval sees shorter programs)"
                 );
             } else {
+                let malloc = match self.malloc.told {
+                    true => ", and what its own malloc keeps free,",
+                    false => {
+                        meta.not_measured
+                            .push(NotMeasured { what: MALLOC.into(), why: NO_MALLOC.into() });
+                        ""
+                    }
+                };
                 eprintln!(
-                    "{comm} has no pagemill heap: only its memory as the kernel accounts it is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)"
+                    "{comm} has no pagemill heap: only its memory as the kernel accounts it{malloc} is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)"
                 );
             }
         }

@@ -1,7 +1,7 @@
 //! The memory of a process and of its heap in a report: text, JSON and HTML.
 
 use pagemill_analysis::findings::Seen;
-use pagemill_analysis::heap::{HeapFold, HeapView, Pauses, Summary};
+use pagemill_analysis::heap::{HeapFold, HeapView, Malloc, Pauses, Summary};
 use pagemill_model::{Bytes, EventKind, Nanos};
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,17 @@ impl Section for HeapView {
             let (config, back_end) = (word(&last.config), heap_report::back_end(last));
             ("heap", format!("{config}, back end {back_end}, barrier {}", word(&last.barrier)))
         });
-        line.collect()
+        let malloc = self.malloc.iter().map(|Malloc { name, heap, free, returnable, .. }| {
+            let size = |bytes: &Bytes| bytes.to_string().trim().to_owned();
+            let text = format!(
+                "{name} holds {}, {} of it free, {} of that in memory in whole pages",
+                size(heap),
+                size(free),
+                size(returnable)
+            );
+            ("malloc", text)
+        });
+        line.chain(malloc).collect()
     }
 
     fn text(&self) -> String {
@@ -103,6 +113,14 @@ impl Section for HeapView {
                 durations.as_ref().map(|it| (name.to_owned(), heap_report::pauses_json(it))),
             );
         }
+        fields.extend(view.malloc.as_ref().map(|malloc| {
+            let value = json!({
+                "name": malloc.name, "at_ns": malloc.at.0, "heap_bytes": malloc.heap.0,
+                "free_bytes": malloc.free.0, "returnable_bytes": malloc.returnable.0,
+                "pieces_bytes": malloc.pieces.0,
+            });
+            ("malloc".to_owned(), value)
+        }));
         fields.insert("samples".into(), json!(view.samples));
         fields.insert("duration_ns".into(), json!(view.duration.0));
         Value::Object(fields)
