@@ -166,3 +166,21 @@ fn what_the_own_malloc_of_a_process_keeps_free_is_found_and_told_apart() {
         assert!(text.contains("\nmalloc    glibc's malloc holds "), "{text}");
     }
 }
+
+/// Once, only the help said that a command whose heap is recorded has another malloc than its own.
+#[test]
+fn a_command_whose_heap_is_recorded_is_said_to_be_on_ours() {
+    let room = TempDir::new().unwrap();
+    let recording = room.path().join("rec");
+    let record = |with: &str| {
+        let mut command = pagemill();
+        command.args(["record", "--with", with, "--mesh", "1y", "--interval", "10ms", "-f", "-o"]);
+        ran(command.arg(&recording).args(["--", "sleep", "0.3"])).err
+    };
+    let line = "the command runs on pagemill's heap (1y), in place of its own malloc";
+    assert!(!record("frag").contains(line));
+    let err = record("heap");
+    assert!(err.contains(line), "{err}");
+    let text = ran(pagemill().arg("report").arg(&recording)).out;
+    assert!(text.contains("(pagemill's heap, in place of the program's own malloc)"), "{text}");
+}

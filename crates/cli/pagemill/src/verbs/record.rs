@@ -284,8 +284,15 @@ enum Launched {
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
     let starts = || arguments.with.iter().map(|kind| kind.start);
     let prepared = if starts().any(|start| matches!(start, Start::OnHeap)) {
-        prepare::configuration(arguments.mesh.clone())
-            .and_then(|config| prepare::prepare(&arguments.command, &config))
+        prepare::configuration(arguments.mesh.clone()).and_then(|config| {
+            let prepared = prepare::prepare(&arguments.command, &config)?;
+            if matches!(prepared, Prepared::Ready(..)) {
+                eprintln!(
+                    "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record that: start it, then record -p PID)"
+                );
+            }
+            Ok(prepared)
+        })
     } else {
         prepare::plain(&arguments.command)
     };

@@ -40,7 +40,11 @@ impl Section for HeapView {
         let last = self.last.iter().filter(|last| last.live.is_some());
         let line = last.map(|last| {
             let (config, back_end) = (word(&last.config), heap_report::back_end(last));
-            ("heap", format!("{config}, back end {back_end}, barrier {}", word(&last.barrier)))
+            let place = "pagemill's heap, in place of the program's own malloc";
+            (
+                "heap",
+                format!("{config}, back end {back_end}, barrier {} ({place})", word(&last.barrier)),
+            )
         });
         let malloc = self.malloc.iter().map(|Malloc { name, heap, free, returnable, .. }| {
             let size = |bytes: &Bytes| bytes.to_string().trim().to_owned();
