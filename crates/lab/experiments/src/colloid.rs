@@ -8,6 +8,7 @@
 //! | 6a, 6b, 6c | GUPS under HeMem, MEMTIS, TPP: throughput with Colloid over throughput without, by unloaded latency of the alternate tier and background load |
 //! | 7 | dynamics: the hot set moves, the antagonist starts; time to recover and regret against the best static placement |
 //! | 8a, 8b, 8c | `PageRank`, Silo, `CacheLib` under TPP without and with Colloid |
+//! | 6c+thp, 8b+thp | 6c and 8b where the kernel's pages are of 2 MiB, and 8b under MEMTIS, whose are so |
 //! | regret | what placers lose against brute force over random machines, loads at rest and that change |
 //!
 //! Parameters live in the machine file and in `sim::workload`; nothing here adjusts any of them.
@@ -348,12 +349,12 @@ impl Series for Modelled {
         match cell.case.as_str() {
             "6a" => bench.gups("6a", "hemem", &mut part, &mut tick),
             "6b" => bench.gups("6b", "memtis", &mut part, &mut tick),
-            "6c" => bench.gups("6c", "tpp", &mut part, &mut tick),
+            "6c" | "6c+thp" => bench.gups(&cell.case, "tpp", &mut part, &mut tick),
             "setup" => bench.facts(&mut part, &mut tick),
             "4" => bench.loads(&mut part, &mut tick),
             "7" => bench.dynamics(&mut part, &mut tick),
             "8a" => bench.application("8a", "pagerank", &mut part, &mut tick),
-            "8b" => bench.application("8b", "silo", &mut part, &mut tick),
+            "8b" | "8b+thp" => bench.application(&cell.case, "silo", &mut part, &mut tick),
             "8c" => bench.application("8c", "cachelib", &mut part, &mut tick),
             "regret" => regret::run(&self.options, &mut part, &mut tick),
             sum => return Outcome::of(&self.sums.make(sum, &mut tick)?),

@@ -101,7 +101,7 @@ pub struct Arguments {
     /// Seed: the same seed gives the same run.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 7, 8a, 8b, 8c, regret.
+    /// Figures of the published evaluation: setup, 4, 6a, 6b, 6c, 6c+thp, 7, 8a, 8b, 8b+thp, 8c, regret.
     #[arg(long, value_delimiter = ',', value_name = "FIGURES", conflicts_with_all = OF_A_RUN)]
     figure: Vec<String>,
     /// What a tenth more or less of each parameter does to each cell of 6c and 8b: half an hour of processor time (see

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use pagemill_model::page::HUGE;
 use pagemill_model::parallel;
 use pagemill_policy::tier::compose;
 use pagemill_policy::tier::kind::PageSize;
@@ -12,9 +13,13 @@ use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};
 
 use super::{
-    ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, Line, Options, Report, SAMPLE_LOG, SYSTEMS,
-    at, score,
+    ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, Line, Options, Report, SAMPLE_LOG, at, score,
 };
+
+/// What the name of a figure ends in whose kernel has huge pages.
+const THP: &str = "+thp";
+/// The lengths of the published runs of programs, and of the kernel's tiering.
+const APPLICATION_SECONDS: f64 = 600.0;
 
 pub(super) fn setup(
     options: &Options,
@@ -37,8 +42,8 @@ pub(super) fn setup(
         steps,
         later_steps: None,
         moves_at: None,
-        // The lengths of the published runs.
-        seconds: if huge { 100.0 } else { 600.0 },
+        // As in the published runs.
+        seconds: if huge { 100.0 } else { APPLICATION_SECONDS },
         scale,
         noise: 0.0,
         seed: options.seed,
@@ -67,6 +72,15 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new(options: &Options) -> Self {
         Self { options: options.clone(), prepared: HashMap::new() }
+    }
+
+    /// What a figure runs on: where its name ends so, the kernel's own tiering has huge pages.
+    fn machine(&self, figure: &str) -> Machine {
+        let machine = &self.options.machine;
+        match figure.ends_with(THP) {
+            true => machine.with("kernel.page_kib", (HUGE >> 10) as f64),
+            false => machine.clone(),
+        }
     }
 
     fn key(setup: &Setup) -> String {
@@ -115,7 +129,7 @@ impl Bench {
     ) {
         let first = report.cells.len();
         for (row, latency) in LATENCIES.into_iter().enumerate() {
-            let machine = self.options.machine.with("tier.alternate.unloaded_ns", latency);
+            let machine = self.machine(figure).with("tier.alternate.unloaded_ns", latency);
             for (column, steps) in LOADS.into_iter().enumerate() {
                 tick(&format!("{latency} ns at {steps}x"), (row * 4 + column) as f64 / 16.0);
                 let base = setup(&self.options, &machine, workload::gups(64.0), system, steps);
@@ -171,14 +185,21 @@ impl Bench {
         tick: &mut dyn FnMut(&str, f64),
     ) {
         let first = report.cells.len();
-        let Some(load) = workload::named(name, &self.options.machine) else {
+        let machine = self.machine(figure);
+        let Some(load) = workload::named(name, &machine) else {
             return;
         };
-        for (number, steps) in LOADS.into_iter().enumerate() {
-            tick(&at(steps), number as f64 / 4.0);
-            let machine = self.options.machine.clone();
-            let base = setup(&self.options, &machine, load.clone(), "tpp", steps);
-            for (system, run) in SYSTEMS.into_iter().zip(self.pair(&base)) {
+        let policies = if figure.ends_with(THP) { &["TPP", "MEMTIS"][..] } else { &["TPP"] };
+        let cells: Vec<_> =
+            policies.iter().flat_map(|one| LOADS.map(|steps| (*one, steps))).collect();
+        for (number, &(policy, steps)) in cells.iter().enumerate() {
+            tick(&format!("{policy} at {steps}x"), number as f64 / cells.len() as f64);
+            let name = policy.to_lowercase();
+            let mut base = setup(&self.options, &machine, load.clone(), &name, steps);
+            // A program that ends runs to its end.
+            base.seconds = APPLICATION_SECONDS;
+            let names = [policy.to_owned(), format!("{policy}+colloid")];
+            for (system, run) in names.iter().zip(self.pair(&base)) {
                 let column = at(steps);
                 report.cells.push(Cell::of(figure, system, &column, load.unit, run.0));
                 report.cells.push(Cell::of(figure, system, &column, "share", run.1.last.share));
