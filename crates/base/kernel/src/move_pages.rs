@@ -46,9 +46,19 @@ pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<Place>> {
 
 /// Moves each of these pages of `pid` to `node`; says where each is afterwards, or why it stayed.
 pub fn migrate(pid: Pid, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
-    let node = i32::try_from(node)
+    let number = i32::try_from(node)
         .map_err(|_| Error::new(Kind::Other, "move pages to", node, "no such node"))?;
-    call(pid, addresses, Some(&vec![node; addresses.len()]))
+    let mut places = call(pid, addresses, Some(&vec![number; addresses.len()]))?;
+    // The second page of a huge one is said to be busy, as part of the first one's move, and is moved with it.
+    let (asked, busy): (Vec<u64>, Vec<&mut Place>) =
+        addresses.iter().zip(&mut places).filter(|(_, place)| **place == Place::Busy).unzip();
+    let now = if asked.is_empty() { Vec::new() } else { locate(pid, &asked).unwrap_or_default() };
+    for (place, now) in busy.into_iter().zip(now) {
+        if now == Place::Node(node) {
+            *place = now;
+        }
+    }
+    Ok(places)
 }
 
 fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>> {

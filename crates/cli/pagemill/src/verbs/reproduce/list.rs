@@ -63,7 +63,7 @@ impl Entry<'_> {
 }
 
 /// Cells and time, in full and with `--quick`.
-fn takes([(cells, full), (fewer, quick)]: [(usize, Duration); 2]) -> String {
+fn takes_text([(cells, full), (fewer, quick)]: [(usize, Duration); 2]) -> String {
     let (full, quick) = (minutes(full), minutes(quick));
     format!("{cells} cells, about {full}; quick {fewer}, {quick}")
 }
@@ -72,6 +72,14 @@ impl Arguments {
     /// What each experiment needs, how long it takes, and what is kept of it: in `results`, and in this binary.
     pub(super) fn list(&self, experiments: &[Experiment], asked: &Asked) -> Result<()> {
         let mut entries = Vec::new();
+        let mut whole = [(0, Duration::ZERO); 2];
+        let mut takes = |of: [(usize, Duration); 2]| {
+            for ((cells, time), (more, longer)) in whole.iter_mut().zip(of) {
+                *cells += more;
+                *time += longer;
+            }
+            takes_text(of)
+        };
         let results = self.output.as_deref();
         let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
         let kept = |name: &str| {
@@ -124,15 +132,16 @@ impl Arguments {
             facts.extend((!takes.is_empty()).then(|| ("takes", takes.clone())));
             entries.push(Entry { name, title, facts });
         }
+        let whole = takes_text(whole);
         if self.json {
             let rows: Vec<_> = entries.iter().map(Entry::json).collect();
             return crate::answer::print(
                 "reproduce-list",
-                json!({ "experiments": rows, "arms": arm::NAMES }),
+                json!({ "experiments": rows, "takes": whole, "arms": arm::NAMES }),
             );
         }
         let text: String = entries.iter().map(Entry::text).collect();
-        print!("{text}\narms: {}\ngroups: mesh\n", arm::NAMES.join(" "));
+        print!("{text}\nall of it: {whole}\narms: {}\ngroups: mesh\n", arm::NAMES.join(" "));
         Ok(())
     }
 
