@@ -13,7 +13,6 @@
 //! let snapshot = page.read()?.ok_or(…)?;                           // as often as wished
 //! ```
 
-use std::fs;
 use std::mem::{offset_of, size_of};
 use std::path::PathBuf;
 
@@ -227,13 +226,8 @@ fn image(linux: &Linux, pid: Pid, mapping: &Mapping) -> Option<Vec<u8>> {
         linux.process_file(pid, &format!("root{file}")),
         PathBuf::from(file),
     ];
-    let path = paths.iter().find(|path| fs::File::open(path).is_ok())?;
     // Fonts, archives and databases are mapped too: only a program image is read whole.
-    let mut magic = [0; 4];
-    std::io::Read::read_exact(&mut fs::File::open(path).ok()?, &mut magic).ok()?;
-    (&magic == b"\x7fELF")
-        .then(|| pagemill_model::whole::read(path.as_ref(), pagemill_model::whole::DATA).ok())
-        .flatten()
+    paths.iter().find_map(|path| pagemill_model::whole::elf(path))
 }
 
 /// Address of the page in a process that has mapped `image` with `first` as its lowest mapping.

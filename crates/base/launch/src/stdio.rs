@@ -59,14 +59,16 @@ const SCREEN: &str = "\x1b[H\x1b[2J";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The text with what could steer a terminal spelled out, as JSON has it (`\u001b`): names of processes, files and
-/// symbols are other people's. New lines and tabs stay. Changes of direction of writing (Unicode's bidi controls) are
-/// spelled out, too, for what is read would not be what is there.
+/// Whether a character could steer a terminal, or changes the direction of writing (Unicode's bidi controls), for what
+/// is read would not be what is there. New lines and tabs do neither.
+pub fn steers(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with what [`steers`] spelled out, as JSON has it (`\u001b`): names of processes, files and symbols are
+/// other people's.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t')
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     if !text.contains(steers) {
         return Cow::Borrowed(text);
     }

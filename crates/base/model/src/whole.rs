@@ -1,4 +1,6 @@
-//! Files that are read whole, though anybody may have made them: never more of one than is said.
+//! Files that are read whole, though anybody may have made them: never more of one than is said, and where a stranger
+//! may have chosen what there is, nothing but a regular file: to open another may wait for ever (a pipe), or do
+//! something (a device).
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result};
@@ -20,7 +22,26 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same, of text.
+/// The same, or an error if it is no regular file.
+pub fn regular(path: &Path, most: u64) -> Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    read(path, most)
+}
+
+/// The bytes of an ELF file; `None` of any other, which is not read.
+pub fn elf(path: &Path) -> Option<Vec<u8>> {
+    const MAGIC: &[u8; 4] = b"\x7fELF";
+    // The kernel's own memory has a file, too, of a terabyte and more.
+    let there = std::fs::metadata(path).ok()?;
+    let mut begins = [0; MAGIC.len()];
+    (there.is_file() && there.len() <= DATA)
+        .then(|| File::open(path).ok()?.read_exact(&mut begins).ok())??;
+    (begins == *MAGIC).then(|| read(path, DATA).ok())?
+}
+
+/// The same as [`read`], of text.
 pub fn text(path: &Path) -> Result<String> {
     String::from_utf8(read(path, TEXT)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
@@ -29,6 +50,25 @@ pub fn text(path: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A recording that named a pipe as a file of the program was read for ever, and of `/dev/zero` 4 GiB were.
+    #[test]
+    fn what_a_stranger_names_is_read_if_it_is_a_regular_file() {
+        let room = tempfile::tempdir().unwrap();
+        let pipe = room.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&pipe, room.path(), Path::new("/dev/zero")] {
+            let refused = regular(path, DATA).unwrap_err().to_string();
+            assert_eq!(refused, "it is no regular file", "{}", path.display());
+            assert_eq!(elf(path), None, "{}", path.display());
+        }
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(elf(&own), Some(std::fs::read(&own).unwrap()));
+        let text = room.path().join("text");
+        std::fs::write(&text, "no program").unwrap();
+        assert_eq!(elf(&text), None);
+        assert_eq!(regular(&text, TEXT).unwrap(), b"no program");
+    }
 
     #[test]
     fn a_file_without_end_and_one_that_is_no_text_are_refused() {

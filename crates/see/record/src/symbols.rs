@@ -69,8 +69,7 @@ impl Files {
     fn file<T>(&self, name: &str, what: impl FnOnce(&File) -> T) -> Option<T> {
         if !self.known.borrow().contains_key(name) {
             let path = Path::new(name);
-            let image = whole::read(path, whole::DATA).ok();
-            let found = image.and_then(|image| File::read(path, &image, &self.debug));
+            let found = whole::elf(path).and_then(|image| File::read(path, &image, &self.debug));
             self.known.borrow_mut().insert(name.to_owned(), found);
         }
         self.known.borrow().get(name)?.as_ref().map(what)
@@ -107,9 +106,10 @@ fn separate(path: &Path, file: &Elf<'_>, debug: &Path) -> Option<Vec<u8>> {
     let beside = path.parent()?;
     let below = debug.join(beside.strip_prefix("/").unwrap_or(beside));
     let places = [beside.join(name), beside.join(".debug").join(name), below.join(name)];
-    places.iter().filter(|place| *place != path).find_map(|place| {
-        whole::read(place, whole::DATA).ok().filter(|bytes| crc32fast::hash(bytes) == sum)
-    })
+    places
+        .iter()
+        .filter(|place| *place != path)
+        .find_map(|place| whole::elf(place).filter(|bytes| crc32fast::hash(bytes) == sum))
 }
 
 /// The file of debug information that has this build ID.
@@ -117,7 +117,7 @@ fn by_build_id(id: &[u8], debug: &Path) -> Option<Vec<u8>> {
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (first, rest) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
     let place = debug.join(format!(".build-id/{first}/{rest}.debug"));
-    whole::read(&place, whole::DATA).ok().filter(|bytes| {
+    whole::elf(&place).filter(|bytes| {
         Elf::parse(&**bytes).is_ok_and(|file| file.build_id().ok().flatten() == Some(id))
     })
 }
@@ -139,10 +139,7 @@ fn dwarf(path: &Path, file: &Elf<'_>, debug: &Path) -> Option<Dwarf<Bytes>> {
     file.section_by_name(".debug_info")?;
     let mut dwarf = load(file).ok()?;
     if let Ok(Some((name, id))) = file.gnu_debugaltlink() {
-        let named = || {
-            let place = path.parent()?.join(OsStr::from_bytes(name));
-            whole::read(&place, whole::DATA).ok()
-        };
+        let named = || whole::elf(&path.parent()?.join(OsStr::from_bytes(name)));
         let shared = by_build_id(id, debug).or_else(named);
         if let Some(shared) = shared.as_deref().and_then(|bytes| Elf::parse(bytes).ok()) {
             dwarf.set_sup(load(&shared).ok()?);

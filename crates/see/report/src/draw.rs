@@ -9,3 +9,5 @@ pub mod html;
 pub mod log_chart;
 mod markup;
 pub mod text;
+
+pub use markup::with_texts;

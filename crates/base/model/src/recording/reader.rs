@@ -122,7 +122,7 @@ impl Reader {
         let sets = self.datasets.iter().filter(|set| set.rows.dataset() == dataset);
         let mut parts = sets.flat_map(|set| &set.parts);
         parts.all(|(_, path, sum)| {
-            whole::read(path, whole::DATA).is_ok_and(|bytes| is_of(&bytes, *sum))
+            whole::regular(path, whole::DATA).is_ok_and(|bytes| is_of(&bytes, *sum))
         })
     }
 
@@ -234,7 +234,8 @@ impl Dataset {
 
 /// The rows of a part.
 pub(super) fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<Box<dyn Buffer>> {
-    let bytes = whole::read(path, whole::DATA).map_err(|error| Error::io("read", path, error))?;
+    let bytes =
+        whole::regular(path, whole::DATA).map_err(|error| Error::io("read", path, error))?;
     if !is_of(&bytes, sum) {
         return Err(Error::damaged(path, "its content does not match its checksum"));
     }
@@ -245,7 +246,7 @@ pub(super) fn load(mut rows: Box<dyn Buffer>, path: &Path, sum: u64) -> Result<B
 /// The header of the recording at `path`, and whether it has a checksum.
 pub(super) fn read_meta(path: &Path) -> Result<(Meta, bool)> {
     let meta_path = path.join(META);
-    let text = match whole::read(&meta_path, whole::TEXT) {
+    let text = match whole::regular(&meta_path, whole::TEXT) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let why = if path.exists() { "it has no meta.json" } else { "it does not exist" };

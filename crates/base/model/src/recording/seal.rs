@@ -66,7 +66,7 @@ pub(super) fn summary(recording: &Path, meta: &Meta, checked: bool) -> Result<Op
     let path = recording.join(SUMMARY);
     let refused =
         |why: &dyn std::fmt::Display| Err(Error::damaged(&path, format_args!("{why} ({REMEDY})")));
-    let file = match whole::read(&path, whole::DATA) {
+    let file = match whole::regular(&path, whole::DATA) {
         Ok(file) => file,
         Err(_) if !meta.summary => return Ok(None),
         Err(error) => return refused(&error),
@@ -88,7 +88,7 @@ pub fn keep_summary(recording: &Path, text: &[u8]) -> Result<()> {
     replace(recording, SUMMARY, &ending, &file)?;
     let path = recording.join(META);
     let header =
-        whole::read(&path, whole::TEXT).map_err(|error| Error::io("read", &path, error))?;
+        whole::regular(&path, whole::TEXT).map_err(|error| Error::io("read", &path, error))?;
     let damaged = |error| Error::damaged(&path, error);
     let value: Value = serde_json::from_slice(&header).map_err(damaged)?;
     let mut meta: Meta = serde_json::from_value(value.clone()).map_err(damaged)?;

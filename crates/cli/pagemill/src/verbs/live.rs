@@ -26,6 +26,7 @@ use pagemill_live::feed::{Attached, Attaching, Feed, Followed, Redacted};
 use pagemill_live::json;
 use pagemill_live::state::State;
 use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
+use pagemill_model::recording::State as Writing;
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_record::recorders::Process;
 
@@ -84,7 +85,14 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
         terminal::check()?;
     }
     let mut feed: Box<dyn Feed> = match (&arguments.recording, arguments.pid) {
-        (Some(path), _) => Box::new(Followed::open(path, interval)?),
+        (Some(path), _) => {
+            let followed = Followed::open(path, interval)?;
+            if followed.meta().state == Writing::Finished {
+                // Of one that is being written, parts go for more recent ones.
+                pagemill_launch::context::recording(path, false)?;
+            }
+            Box::new(followed)
+        }
         (None, Some(pid)) => {
             let process = Process { pid, started: false };
             Box::new(Attaching::begin(&linux, process, interval).join()?)

@@ -162,7 +162,7 @@ impl Surroundings {
         }
         let path = self.linux.path(&code.path);
         let same = std::fs::metadata(&path).is_ok_and(|file| file.ino() == code.inode);
-        let image = || pagemill_model::whole::read(&path, pagemill_model::whole::DATA).ok();
+        let image = || pagemill_model::whole::elf(&path);
         let found = same.then(image).flatten().and_then(|image| FileCode::read(&image));
         self.files.entry(key).or_insert(found.map(Rc::new)).clone()
     }
@@ -191,8 +191,7 @@ impl Surroundings {
         }
         // As the process sees it, which may be in a container.
         let path = self.linux.path(format!("/proc/{process}/root{name}"));
-        let found = pagemill_model::whole::read(path.as_ref(), pagemill_model::whole::DATA)
-            .ok()
+        let found = pagemill_model::whole::elf(path.as_ref())
             .and_then(|image| FileCode::read(&image))
             .map(Rc::new);
         self.files.insert(key, found.clone());

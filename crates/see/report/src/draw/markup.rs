@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
+use pagemill_launch::stdio::{printable, steers};
+
 /// Names and values.
 pub type Attributes<'a> = &'a [(&'a str, &'a dyn Display)];
 
@@ -77,13 +79,34 @@ pub fn escape(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // Neither HTML nor XML can carry other control characters, even escaped.
-            other if other.is_control() && !matches!(other, '\n' | '\t') => {
-                escaped.push('\u{fffd}')
-            }
+            other if steers(other) => escaped.push('\u{fffd}'),
             other => escaped.push(other),
         }
     }
     escaped
+}
+
+/// A page with each of its texts changed: what stands between two tags, not what is in `style` and `script`.
+pub fn with_texts(page: &str, change: &mut dyn FnMut(&str) -> String) -> String {
+    const ESCAPED: [(&str, &str); 5] =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+    let (mut changed, mut is_text) = (String::with_capacity(page.len()), true);
+    for piece in page.split_inclusive('>') {
+        let (text, tag) = piece.split_at(piece.find('<').unwrap_or(piece.len()));
+        match is_text {
+            true => {
+                let plain = ESCAPED
+                    .iter()
+                    .fold(text.to_owned(), |text, (is, means)| text.replace(is, means));
+                changed.push_str(&escape(&change(&plain)));
+            }
+            false => changed.push_str(text),
+        }
+        changed.push_str(tag);
+        let opens = ["<style", "<script"].iter().any(|name| tag.starts_with(name));
+        is_text = !opens && (is_text || tag.starts_with("</"));
+    }
+    changed
 }
 
 /// What every script of a page may call.
@@ -91,7 +114,7 @@ const UNITS: &str = include_str!("units.js");
 
 /// Data and the script that draws it. The data is JSON in which nothing can end its element; nothing is fetched.
 pub(super) fn script(id: &str, data: &serde_json::Value, script: &str) -> String {
-    let data = data.to_string().replace('<', "\\u003c").replace('&', "\\u0026");
+    let data = printable(&data.to_string()).replace('<', "\\u003c").replace('&', "\\u0026");
     format!(
         "<script id=\"{id}\" type=\"application/json\">{data}</script>\n<script>\n//<![CDATA[\n{{\n{UNITS}{script}}}\n//]]>\n</script>\n"
     )
@@ -108,6 +131,25 @@ pub(super) fn assert_harmless(script: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who changed the paths of a page as those of a text took `/><text` for one, and the ends of tags with it.
+    #[test]
+    fn the_texts_of_a_page_are_changed_and_its_tags_are_not() {
+        let mut page = Markup::default();
+        page.raw("<style>a > b { font: 9px/2 x } /* y */</style>")
+            .empty("rect", &[("height", &32)]);
+        page.text("p", &[("class", &"/x")], "in /x's \"<&\"").text("p", &[], "/x").empty("br", &[]);
+        let same = with_texts(page.as_str(), &mut str::to_owned);
+        assert_eq!(same, page.as_str());
+        let changed = with_texts(page.as_str(), &mut |text| text.replace("/x", "<y>"));
+        let expected =
+            page.as_str().replace("/x&#39;", "&lt;y&gt;&#39;").replace(">/x<", ">&lt;y&gt;<");
+        assert_eq!(changed, expected);
+        assert!(
+            changed.contains("class=\"/x\"") && changed.contains(">&lt;y&gt;</p>"),
+            "{changed}"
+        );
+    }
 
     #[test]
     fn values_and_texts_cannot_leave_their_places() {

@@ -10,6 +10,7 @@ use std::io::Write;
 use anyhow::{Result, anyhow};
 use pagemill_analysis::faults::Category;
 use pagemill_analysis::objects::{KERNEL, Names};
+use pagemill_launch::stdio::printable;
 use pagemill_model::dataset::FileWriter;
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Reader;
@@ -179,9 +180,10 @@ impl<W: Write + Send> Writing for Parquet<W> {
 
 /// A field of CSV.
 fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
+    let text = printable(text);
+    match text.contains([',', '"', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
+        false => text.into_owned(),
     }
 }
 
@@ -359,7 +361,7 @@ impl<W: Write> Perfetto<W> {
     fn put(&mut self, event: &Value) -> Result<()> {
         let lead = if self.events == 0 { "" } else { ",\n" };
         self.events += 1;
-        write!(self.out, "{lead}{event}")?;
+        write!(self.out, "{lead}{}", printable(&event.to_string()))?;
         Ok(())
     }
 }
@@ -582,7 +584,7 @@ impl<W: Write> Writing for Firefox<W> {
             },
             "libs": [], "pages": [], "threads": threads,
         });
-        serde_json::to_writer(&mut self.out, &profile)?;
+        self.out.write_all(printable(&profile.to_string()).as_bytes())?;
         self.out.flush()?;
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use pagemill_analysis::cold_stacks::{ColdStack, ends, numbered, stacks};
 use pagemill_analysis::heat::HeatView;
+use pagemill_launch::stdio::printable;
 use pagemill_model::Nanos;
 use pagemill_model::sums::sum;
 use serde_json::{Value, json};
@@ -19,10 +20,11 @@ pub(super) fn write(
     mut out: impl Write,
 ) -> Result<u64> {
     let (stacks, ends) = (stacks(view, page), ends(view.steps));
-    match format {
-        Format::Speedscope => serde_json::to_writer(&mut out, &speedscope(view, &stacks, &ends))?,
-        _ => out.write_all(folded(view, &stacks, &ends).as_bytes())?,
-    }
+    let text = match format {
+        Format::Speedscope => speedscope(view, &stacks, &ends).to_string(),
+        _ => folded(view, &stacks, &ends),
+    };
+    out.write_all(printable(&text).as_bytes())?;
     out.flush()?;
     Ok(stacks.iter().fold(0, |sum, stack| stack.not_touched_after(u64::MAX).saturating_add(sum)))
 }
