@@ -24,6 +24,7 @@ use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::recording::Redactor;
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid, Source as _};
+use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
 use serde_json::Value;
 
@@ -184,7 +185,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return counters(&linux, &advice, arguments.printed.json, &mut told);
     }
     if let Some(path) = &arguments.html {
-        files::write(path, told.text(advice.html()), arguments.force)?;
+        files::write(path, told.page(advice.html()), arguments.force)?;
         eprintln!("wrote {}", path.display());
     }
     if arguments.printed.json {
@@ -328,6 +329,13 @@ impl Told {
         match &mut self.0 {
             Some(redactor) => redactor.text(&text),
             None => text,
+        }
+    }
+
+    fn page(&mut self, page: String) -> String {
+        match &mut self.0 {
+            Some(redactor) => with_texts(&page, &mut |text| redactor.text(text)),
+            None => page,
         }
     }
 

@@ -20,6 +20,8 @@ use pagemill_report::draw::text;
 /// Runs without `--runs`, and the least that tell anything.
 const RUNS: u32 = 50;
 const FEWEST: u32 = 7;
+/// What stands for a command that is not to be told.
+const REDACTED: &str = "(redacted)";
 /// Slices in the table without `--explain`.
 const SHOWN: usize = 12;
 
@@ -57,10 +59,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         progress.at(done as u64);
     });
     drop(progress);
-    let outcome = match measured? {
+    let mut outcome = match measured? {
         Ok(outcome) => outcome,
         Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
     };
+    let mut command: Vec<_> =
+        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if arguments.redact.redact {
+        outcome.program = REDACTED.into();
+        command = vec![REDACTED.into()];
+    }
     if outcome.benefits.is_empty() {
         eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
         return Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Finding });
@@ -70,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         eprintln!("wrote {}", output.display());
     }
     if arguments.printed.json {
-        crate::answer::print("plan-measure", json(&outcome, arguments))?;
+        crate::answer::print("plan-measure", json(&outcome, &command, arguments))?;
     } else {
         print!("{}", table(&outcome, asked.explain));
     }
@@ -174,7 +182,7 @@ fn notes(outcome: &Outcome) -> String {
     out
 }
 
-fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
+fn json(outcome: &Outcome, command: &[String], arguments: &Arguments) -> Value {
     let slices = outcome.slices.iter().enumerate().map(|(number, slice)| {
         let (low, high) = outcome.interval(number);
         let pieces = slice.pieces.iter().map(|piece| {
@@ -197,7 +205,7 @@ fn json(outcome: &Outcome, arguments: &Arguments) -> Value {
         json!({ "seconds": run.time, "huge": huge.collect::<Vec<_>>() })
     });
     json!({
-        "command": arguments.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+        "command": command,
         "program": outcome.program,
         "by": format!("{:?}", arguments.places.by).to_lowercase(),
         "counters": outcome.counters.as_ref().ok(),
