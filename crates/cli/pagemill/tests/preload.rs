@@ -235,65 +235,107 @@ fn misuse_is_named_with_its_address_and_ends_the_program() {
     }
 }
 
-/// Kinds of misuse, and what the other configurations and glibc 2.41 do with each for 8 bytes, 4 KiB and 256 KiB:
-/// c(aught), m(issed), or what depends on what lies where.
-const KINDS: [(&str, &str, &str); 20] = [
-    ("free twice", "c c c", "c c c"),
-    ("free twice, another between", "c c c", "c c c"),
-    ("free twice, much between", "c c c", "c c c"),
-    ("free inside", "c c c", "c c c"),
-    ("free beside", "c c c", "c c c"),
-    ("free far off", "c c c", "c c c"),
-    ("free of a static", "c c c", "c c c"),
-    ("free of the stack", "c c c", "c c c"),
-    ("write 1 behind", "? ? ?", "m m m"),
-    ("write 0 behind", "? ? ?", "m m m"),
-    ("write 1 before", "? ? ?", "m m m"),
-    ("write 32 behind", "? ? ?", "c c m"),
-    ("write 1 MiB behind", "c c ?", "c c c"),
-    ("write 1 MiB before", "c c ?", "c c c"),
-    ("write all of 1 MiB behind", "c c ?", "c c c"),
-    ("write after free", "? ? c", "m m c"),
-    ("write after free, at exit", "? ? c", "m m c"),
-    ("same address again", "? ? c", "m m c"),
-    ("contents of before", "? ? ?", "m m m"),
-    ("read of nothing", "? ? ?", "m m m"),
+/// Kinds of misuse, and what becomes of each for 8 bytes, 4 KiB and 256 KiB in the configurations but `h`, in `h`, and
+/// with glibc 2.41: c(aught), m(issed), or what depends on what lies where.
+const KINDS: [(&str, &str, &str, &str); 29] = [
+    ("free twice", "c c c", "c c c", "c c c"),
+    ("free twice, another between", "c c c", "c c c", "c c c"),
+    ("free twice, much between", "c c c", "c c c", "c c c"),
+    ("free twice, handed out between", "c c c", "c c c", "c c c"),
+    ("resize after free", "c c c", "c c c", "m c c"),
+    ("free inside", "c c c", "c c c", "c c c"),
+    ("free inside, aligned", "c c c", "c c c", "c c c"),
+    ("free inside, by 1", "c c c", "c c c", "c c c"),
+    ("free beside", "c c c", "c c c", "c c c"),
+    ("free far off", "c c c", "c c c", "c c c"),
+    ("free of a static", "c c c", "c c c", "c c c"),
+    ("free of the stack", "c c c", "c c c", "c c c"),
+    ("write 1 behind", "? ? ?", "c c c", "m m m"),
+    ("write 8 behind", "? ? ?", "c c c", "? m m"),
+    ("write 0 behind", "? ? ?", "c c c", "m m m"),
+    ("write 1 before", "? ? ?", "c c c", "m m m"),
+    ("write 8 before", "? ? ?", "c c c", "m m m"),
+    ("write 32 behind", "? ? ?", "c c c", "c c m"),
+    ("write a page behind", "? ? ?", "? ? c", "m m m"),
+    ("write a page before", "? ? ?", "? ? c", "? ? ?"),
+    ("write 1 MiB behind", "c c ?", "c c c", "c c c"),
+    ("write 1 MiB before", "c c ?", "c c c", "c c c"),
+    ("write all of 1 MiB behind", "c c ?", "c c c", "c c c"),
+    ("write after free", "? ? c", "c c c", "m m c"),
+    ("write after free, at exit", "? ? c", "c c c", "m m c"),
+    ("read after free", "? ? c", "c c c", "m m c"),
+    ("same address again", "? ? c", "c c c", "m m c"),
+    ("contents of before", "? ? ?", "c c c", "m m m"),
+    ("read of nothing", "? ? ?", "c c c", "m m m"),
 ];
+
+/// Of each kind with an object of each size, in a process of its own: whether it was stopped, or came to nothing.
+fn is_caught(program: &Path, configuration: &str, kind: &str, size: &str) -> (bool, String) {
+    let output = preloaded(program, configuration).args([kind, size]).output().unwrap();
+    let (signal, said) = (output.status.signal(), text(&output.stdout));
+    let what =
+        format!("{configuration}, {kind}, {size}: {signal:?} {said:?} {:?}", text(&output.stderr));
+    let caught = match kind {
+        // Nothing to be stopped for: it is another address, and zero.
+        "same address again" | "contents of before" => signal.is_none() && said == "done\n",
+        // Either that, or it is stopped.
+        "free twice, handed out between" | "read after free" => {
+            signal.is_some() || said == "done\n"
+        }
+        // The program may be done; a large object faults before that.
+        "write after free, at exit" => signal.is_some() && (said == "done\n" || size == "262144"),
+        _ => signal.is_some() && said.is_empty(),
+    };
+    (caught, what)
+}
 
 #[test]
 fn level_h_stops_every_kind_of_misuse_and_the_others_what_costs_nothing() {
     let Some(program) = program("kinds.c") else { return };
-    let run = |configuration: &str, kind: &str, size: &str| {
-        let output = preloaded(&program, configuration).args([kind, size]).output().unwrap();
-        (output.status.signal(), text(&output.stdout), text(&output.stderr))
-    };
-    for (at, size) in ["8", "4096", "262144"].into_iter().enumerate() {
-        for (kind, others, _) in KINDS {
-            for configuration in CONFIGURATIONS {
-                if configuration != "h" && others.split(' ').nth(at) != Some("c") {
-                    continue;
-                }
-                let (signal, said, why) = run(configuration, kind, size);
-                let what = format!("{configuration}, {kind}, {size}: {signal:?} {said:?} {why:?}");
-                match kind {
-                    // Nothing to be stopped for: it is another address, and zero.
-                    "same address again" | "contents of before" => {
-                        assert_eq!(said, "done\n", "{what}")
-                    }
-                    // The program may be done; a large object faults before that.
-                    "write after free, at exit" => {
-                        let late = said == "done\n" || size == "262144";
-                        assert!(signal.is_some() && late, "{what}");
-                    }
-                    _ => assert!(signal.is_some() && said.is_empty(), "{what}"),
-                }
+    for configuration in CONFIGURATIONS {
+        let (mut caught, mut surely) = (0, 0);
+        for (kind, others, h, _) in KINDS {
+            let expected = if configuration == "h" { h } else { others };
+            for (size, expected) in ["8", "4096", "262144"].into_iter().zip(expected.split(' ')) {
+                let (is, what) = is_caught(&program, configuration, kind, size);
+                assert!(is || expected != "c", "{what}");
+                caught += usize::from(is);
+                surely += usize::from(expected == "c");
             }
         }
-        for configuration in CONFIGURATIONS {
-            let (signal, said, _) = run(configuration, "nothing wrong", size);
-            assert_eq!((signal, said.as_str()), (None, "done\n"), "{configuration} {size}");
+        println!("{configuration}: {caught} of {}, {surely} for sure", KINDS.len() * 3);
+        for size in ["8", "4096", "262144"] {
+            let output =
+                preloaded(&program, configuration).args(["nothing wrong", size]).output().unwrap();
+            assert_eq!(text(&output.stdout), "done\n", "{configuration} {size}: {output:?}");
         }
     }
+}
+
+/// The page says what is caught, and how much of it: the table above, and its sums.
+#[test]
+fn the_page_on_the_heap_says_what_misuse_is_caught() {
+    let page = include_str!("../../../../docs/concepts/heap.md");
+    let cell = |of: &str| match of {
+        "c c c" => "yes",
+        "c c ?" | "c c m" => "8 B, 4 KiB",
+        "m c c" => "4 KiB, 256 KiB",
+        "? ? c" | "m m c" => "256 KiB",
+        other if !other.contains('c') => "no",
+        other => panic!("{other} has no words"),
+    };
+    let mut sums = [0; 2];
+    for (kind, others, h, glibc) in KINDS {
+        let row = format!("| {kind} | {} | {} | {} |", cell(others), cell(h), cell(glibc));
+        assert!(page.contains(&row), "{row}");
+        for (sum, of) in sums.iter_mut().zip([others, h]) {
+            *sum += of.matches('c').count();
+        }
+    }
+    let [others, h] = sums;
+    let all = KINDS.len() * 3;
+    let sum = format!("Of these {all}, `h` stops {h} for sure, the other configurations {others}");
+    assert!(page.replace('\n', " ").contains(&sum), "{sum}");
 }
 
 /// `mallinfo2` told memory that is held back as in use.
