@@ -105,6 +105,47 @@ fn without_cargo_and_without_a_build_rust_is_asked_for() {
     assert_eq!(checkout.launch(&["test"]).0, Some(2));
 }
 
+/// Who could set `PAGEMILL_ROOT` for root's pagemill chose the files that it takes for the machine.
+#[test]
+fn what_is_built_for_users_takes_no_tree_of_files_for_the_machine() {
+    let context = include_str!("../../../base/launch/src/context.rs");
+    let begins = context.find("pub fn machine() -> Linux {").unwrap();
+    let ends = begins + context[begins..].find("\n}\n").unwrap() + 3;
+    let program = format!(
+        "struct Linux; impl Linux {{ fn live() -> Self {{ println!(\"the machine\"); Linux }}\n\
+         fn at(_: std::ffi::OsString) -> Self {{ println!(\"the tree\"); Linux }} }}\n\
+         {}\nfn main() {{ machine(); }}\n",
+        &context[begins..ends]
+    );
+    let room = tempfile::tempdir().unwrap();
+    let source = room.path().join("main.rs");
+    fs::write(&source, program).unwrap();
+    // As profiles of tests have it, and those of users.
+    for (asserts, taken) in [("on", "the tree\n"), ("off", "the machine\n")] {
+        let built = room.path().join(asserts);
+        let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+        let mut compiler = Command::new(rustc);
+        compiler.args(["--edition", "2024", "-C", &format!("debug-assertions={asserts}")]);
+        let done = compiler.arg(&source).arg("-o").arg(&built).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let run = Command::new(&built).env("PAGEMILL_ROOT", room.path()).output().unwrap();
+        assert_eq!(String::from_utf8(run.stdout).unwrap(), taken, "{asserts}");
+    }
+    let show = |program: &Path| {
+        let mut command = Command::new(program);
+        let run = command.args(["frag", "show"]).env("PAGEMILL_ROOT", room.path()).output();
+        run.unwrap()
+    };
+    let here = Path::new(env!("CARGO_BIN_EXE_pagemill"));
+    assert_eq!(show(here).status.code(), Some(2), "a tree that is empty has no free memory");
+    let release = here.parent().unwrap().with_file_name("release").join("pagemill");
+    if !release.exists() {
+        return println!("skipped: there is no {}", release.display());
+    }
+    let run = show(&release);
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+}
+
 /// The libraries lie beside the binary, and under the names of version 0.1.0 a link to each, though a file of that
 /// version lies there.
 #[test]

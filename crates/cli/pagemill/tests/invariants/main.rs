@@ -17,6 +17,7 @@
 //! | no public item of `base`, `see` and `steer` has a pair of plain `u64` | an address and a length, a process and a page look alike |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
+//! | a variable that only tests set is read under `cfg!(debug_assertions)`, which no profile of users turns on | who sets it for root's pagemill would lead it elsewhere |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
 
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]

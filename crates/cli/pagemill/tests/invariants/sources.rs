@@ -29,6 +29,41 @@ fn no_thread_is_started_that_may_not_fail() {
     assert_eq!(wrong, [""; 0].map(PathBuf::from), "thread::start, Builder::spawn");
 }
 
+/// What is installed took a tree of files for the machine from whoever set `PAGEMILL_ROOT`.
+#[test]
+fn what_only_tests_set_is_read_by_no_build_for_users() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut reads = 0;
+    let crates = root.join("crates");
+    let readers: Vec<PathBuf> = LADDER
+        .iter()
+        .flat_map(|(wing, rooms)| rooms.iter().map(move |room| Path::new(wing).join(room)))
+        .flat_map(|room| files_below(&crates.join(room).join("src"), ".rs"))
+        .collect();
+    for at in &readers {
+        let text = fs::read_to_string(at).unwrap();
+        let code: Vec<&str> =
+            without_tests(&text).filter(|line| !line.trim_start().starts_with("//")).collect();
+        for line in code.iter().filter(|line| {
+            line.contains("\"PAGEMILL_ROOT\"") || line.contains(concat!("\"PAGEMILL", "_TEST_"))
+        }) {
+            let guarded = ["cfg!(debug_assertions).then(|| std::env::var", "for_test(\""]
+                .iter()
+                .any(|guard| line.contains(guard));
+            assert!(guarded, "{}: {}", at.display(), line.trim());
+            reads += 1;
+        }
+        if let Some((_, body)) = text.split_once("fn for_test") {
+            assert!(body.lines().nth(1).unwrap().contains("cfg!(debug_assertions).then("));
+        }
+    }
+    assert!(reads >= 4, "{reads}");
+    for file in ["Cargo.toml", "pagemill", ".cargo/config.toml", "packaging/debian/rules"] {
+        let text = fs::read_to_string(root.join(file)).unwrap_or_default();
+        assert!(!text.contains("debug-assertions") && !text.contains("DEBUG_ASSERTIONS"), "{file}");
+    }
+}
+
 /// A sum of what a file says stops at the largest number: six places had written that out, and others had not.
 #[test]
 fn sums_that_stop_are_written_once() {
