@@ -72,8 +72,9 @@ impl Checkout {
     }
 }
 
+/// Each call of another user, who has no cargo and needs none, began with "cargo not found".
 #[test]
-fn without_cargo_what_is_built_is_run_and_that_is_said() {
+fn without_cargo_what_is_built_is_run_and_nothing_is_said_of_it() {
     let checkout = Checkout::new();
     let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
     for file in ["crates/model/lib.rs", "Cargo.toml", "Cargo.lock"] {
@@ -82,7 +83,7 @@ fn without_cargo_what_is_built_is_run_and_that_is_said() {
     checkout.build(Duration::ZERO);
     let (code, out, err) = checkout.launch(&["heap", "1"]);
     assert_eq!((code, out.as_str()), (Some(0), "built heap 1\n"), "{err}");
-    assert_eq!(err, "pagemill: cargo not found: running what is built\n");
+    assert_eq!(err, "");
 }
 
 #[test]
@@ -146,38 +147,125 @@ fn what_is_built_for_users_takes_no_tree_of_files_for_the_machine() {
     assert_eq!(run.status.code(), Some(0), "{run:?}");
 }
 
+/// The libraries, under their names and those of version 0.1.0.
+const LIBRARIES: [(&str, &str); 3] = [
+    ("libpagemill.so", "libpagemill_heap.so"),
+    ("libpagemill_huge.so", "libpagemill_prefault.so"),
+    ("libpagemill_names.so", "libpagemill_sites.so"),
+];
+
+impl Checkout {
+    /// A checkout that is built, with a cargo that does nothing but write down that it was called.
+    fn with_cargo() -> Self {
+        let checkout = Self::new();
+        checkout.build(Duration::ZERO);
+        for tool in
+            ["cmp", "cp", "ln", "mkdir", "mktemp", "stat", "touch", "chmod", "mv", "rm", "realpath"]
+        {
+            symlink(Path::new("/usr/bin").join(tool), checkout.file("bin").join(tool)).unwrap();
+        }
+        let cargo = format!("#!/bin/sh\necho >>{}\n", checkout.file("calls").display());
+        for (stub, text) in
+            [("cargo", cargo.as_str()), ("cc", "#!/bin/sh\n"), ("clang", "#!/bin/sh\n")]
+        {
+            let path = checkout.file("bin").join(stub);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(checkout.file("rust-toolchain.toml"), "").unwrap();
+        fs::create_dir_all(checkout.file("target/preload")).unwrap();
+        for name in LIBRARIES.map(|(_, name)| name).into_iter().chain(["libpagemill_trim.so"]) {
+            fs::write(checkout.file("target/preload").join(name), name).unwrap();
+        }
+        checkout
+    }
+
+    /// How often cargo was called.
+    fn calls(&self) -> usize {
+        fs::read_to_string(self.file("calls")).map_or(0, |text| text.lines().count())
+    }
+}
+
 /// The libraries lie beside the binary, and under the names of version 0.1.0 a link to each, though a file of that
 /// version lies there.
 #[test]
 fn the_libraries_have_links_under_their_old_names() {
-    let checkout = Checkout::new();
-    checkout.build(Duration::ZERO);
-    for tool in ["cmp", "cp", "ln"] {
-        symlink(Path::new("/usr/bin").join(tool), checkout.file("bin").join(tool)).unwrap();
-    }
-    for stub in ["cargo", "cc", "clang"] {
-        let path = checkout.file("bin").join(stub);
-        fs::write(&path, "#!/bin/sh\n").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    let checkout = Checkout::with_cargo();
     let release = checkout.file("target/release");
-    fs::create_dir_all(checkout.file("target/preload")).unwrap();
     fs::write(release.join("libpagemill.so"), "of version 0.1.0").unwrap();
-    let libraries = [
-        ("libpagemill.so", "libpagemill_heap.so"),
-        ("libpagemill_huge.so", "libpagemill_prefault.so"),
-        ("libpagemill_names.so", "libpagemill_sites.so"),
-    ];
-    for name in libraries.map(|(_, name)| name).into_iter().chain(["libpagemill_trim.so"]) {
-        fs::write(checkout.file("target/preload").join(name), name).unwrap();
-    }
     // What is there is left as it is.
     for _ in 0..2 {
         let (code, out, err) = checkout.launch(&["doctor"]);
         assert_eq!((code, out.as_str()), (Some(0), "built doctor\n"), "{err}");
-        for (old, name) in libraries {
+        for (old, name) in LIBRARIES {
             assert_eq!(fs::read_link(release.join(old)).unwrap(), Path::new(name));
             assert_eq!(fs::read_to_string(release.join(old)).unwrap(), name);
         }
     }
+}
+
+/// Cargo takes a second and more to say that there is nothing to build.
+#[test]
+fn cargo_is_called_where_something_has_changed_only() {
+    let checkout = Checkout::with_cargo();
+    let mut before = 0;
+    let mut builds = |what: &str, expected: bool| {
+        let (code, out, err) = checkout.launch(&["doctor"]);
+        assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "built doctor\n", ""), "{what}");
+        let calls = checkout.calls();
+        assert_eq!(calls > before, expected, "{what}: {calls} calls after {before}");
+        before = calls;
+    };
+    builds("a checkout that this script has not built", true);
+    builds("nothing has changed", false);
+    let source = checkout.file("crates/model/lib.rs");
+    fs::write(&source, "new").unwrap();
+    builds("a source was written", true);
+    builds("nothing has changed since", false);
+    // As `cp -p` and archives do.
+    fs::write(&source, "older").unwrap();
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    fs::File::options().write(true).open(&source).unwrap().set_modified(an_hour_ago).unwrap();
+    builds("an older source came in its place", true);
+    builds("nothing has changed since", false);
+    fs::remove_file(&source).unwrap();
+    builds("a source is gone", true);
+    builds("nothing has changed since", false);
+    fs::write(checkout.file("Cargo.lock"), "other crates").unwrap();
+    builds("other crates are used", true);
+    fs::write(checkout.file("target/release/libpagemill_sites.so"), "another build's").unwrap();
+    builds("a library is not the one that was built", true);
+    fs::remove_file(checkout.file("target/release/libpagemill_trim.so")).unwrap();
+    builds("a library is gone", true);
+    builds("nothing has changed since", false);
+}
+
+/// `package --help` made a package in a directory of that name, `install --help` was a wrong option.
+#[test]
+fn help_and_dry_runs_build_and_change_nothing() {
+    let checkout = Checkout::with_cargo();
+    for tool in ["sed", "head"] {
+        symlink(Path::new("/usr/bin").join(tool), checkout.file("bin").join(tool)).unwrap();
+    }
+    let to = checkout.file("prefix");
+    let to = to.to_str().unwrap();
+    fs::create_dir(checkout.file("packaging")).unwrap();
+    let stage = checkout.file("packaging/stage");
+    fs::write(&stage, "#!/bin/sh\necho $3/bin/pagemill\n").unwrap();
+    fs::set_permissions(&stage, fs::Permissions::from_mode(0o755)).unwrap();
+    for verb in ["install", "uninstall", "package", "test"] {
+        for help in ["--help", "-h"] {
+            let (code, out, err) = checkout.launch(&[verb, help]);
+            assert_eq!((code, err.as_str()), (Some(0), ""), "{verb} {help}");
+            assert!(out.starts_with(&format!("./pagemill {verb} ")), "{out}");
+        }
+    }
+    let (code, out, _) = checkout.launch(&["install", "--prefix", to, "--dry-run"]);
+    assert_eq!((code, out), (Some(0), format!("{to}/bin/pagemill\n")));
+    let (code, out, err) = checkout.launch(&["package", to, "--dry-run"]);
+    assert_eq!((code, out.as_str()), (Some(0), "/usr/bin/pagemill\n"));
+    assert!(err.contains(&format!("would make {to}/pagemill_")), "{err}");
+    let (code, _, err) = checkout.launch(&["package", "--fast"]);
+    assert!(code == Some(2) && err.contains("--dry-run"), "{err}");
+    assert_eq!((checkout.calls(), Path::new(to).exists()), (0, false));
 }
