@@ -2,7 +2,7 @@
 //!
 //! It tells for how long the work has been going on and, where its length is known, how much is done, how fast, and
 //! how long the rest takes at that rate. Where standard error is no terminal there is no line (`indicatif` sees to
-//! that, and to the terminal's width); no line has colours.
+//! that, and to the terminal's width), or, of work that asks for it, a plain one now and then; no line has colours.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,28 @@ const UNITS: &str =
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
-    /// Where who has no terminal is told, too: the name of the work, its begin, and when that was last.
-    log: Option<(String, Instant, Instant)>,
+    log: Option<Log>,
+}
+
+/// Where who has no terminal is told, too.
+#[derive(Debug)]
+struct Log {
+    name: String,
+    /// Time between two lines, at the least.
+    every: Duration,
+    began: Instant,
+    said: Option<Instant>,
+}
+
+impl Log {
+    /// The line for a step, if it is time for one.
+    fn line(&mut self, step: &str, now: Instant) -> Option<String> {
+        let due = self.said.is_none_or(|said| now.duration_since(said) >= self.every);
+        due.then(|| {
+            self.said = Some(now);
+            format!("{}, {} on: {step}", self.name, minutes(now.duration_since(self.began)))
+        })
+    }
 }
 
 impl Progress {
@@ -50,10 +70,19 @@ impl Progress {
 
     /// The same, and a line a minute where there is no terminal: for work that takes many.
     pub fn logged(name: &str) -> Self {
-        let mut line = Self::new(name);
-        let now = Instant::now();
-        line.log = line.bar.is_hidden().then(|| (name.to_owned(), now, now));
-        line
+        Self::new(name).with_log(name, MINUTE, Some(Instant::now()))
+    }
+
+    /// The same, and a line at once and then one in so long at the most where there is no terminal: for work that
+    /// takes minutes, and whose user asks how long.
+    pub fn told(name: &str, every: Duration) -> Self {
+        Self::new(name).with_log(name, every, None)
+    }
+
+    fn with_log(mut self, name: &str, every: Duration, said: Option<Instant>) -> Self {
+        let log = Log { name: name.to_owned(), every, began: Instant::now(), said };
+        self.log = self.bar.is_hidden().then_some(log);
+        self
     }
 
     /// Whether nobody sees the line, so that nothing needs to be said.
@@ -64,11 +93,8 @@ impl Progress {
     /// What is being done.
     pub fn say(&mut self, step: &str) {
         self.bar.set_message(printable(step).into_owned());
-        if let Some((name, began, said)) = &mut self.log
-            && said.elapsed() >= MINUTE
-        {
-            *said = Instant::now();
-            eprintln!("{name}, {} on: {step}", minutes(began.elapsed()));
+        if let Some(line) = self.log.as_mut().and_then(|log| log.line(step, Instant::now())) {
+            eprintln!("{line}");
         }
     }
 
@@ -158,6 +184,18 @@ mod tests {
         assert!(seen.starts_with("study: 0s 1,000 of 4,000 (25 %), "), "{seen}");
         assert!(seen.ends_with(" left") && seen.contains("/s, "), "{seen}");
         assert_eq!(left, "");
+    }
+
+    #[test]
+    fn who_has_no_terminal_is_told_at_once_and_then_now_and_then() {
+        let (began, every) = (Instant::now(), Duration::from_secs(10));
+        let mut log = Log { name: "study".into(), every, began, said: None };
+        let mut at = |seconds| log.line("step", began + Duration::from_secs(seconds));
+        assert_eq!(at(0).as_deref(), Some("study, 0 s on: step"));
+        assert_eq!((at(3), at(9)), (None, None));
+        assert_eq!(at(11).as_deref(), Some("study, 11 s on: step"));
+        assert_eq!(at(20), None);
+        assert!(at(75).unwrap().contains("1 min 15 s on"));
     }
 
     #[test]

@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 /// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
 /// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
 /// are added without.
-pub const LAYOUTS: [(&str, u64, &str); 30] = [
+pub const LAYOUTS: [(&str, u64, &str); 31] = [
     ("advise", 1, "levers"),
     ("advise-estimates", 1, "levers,slower_memory.points"),
     ("collect", 1, "failed"),
     ("compare", 1, "figures"),
     ("counters", 1, "metrics"),
     ("doctor", 1, "rows"),
+    ("error", 1, ""),
     ("frag-check", 1, ""),
     ("frag-compact", 1, "steps"),
     ("frag-induce", 1, "after.zones"),

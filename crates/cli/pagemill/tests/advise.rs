@@ -646,5 +646,5 @@ fn a_recording_of_accesses_tells_what_slower_memory_would_cost() {
     }
     let text = pagemill_with(&["advise", rec]);
     assert!(text.out.contains("slower memory, modelled: 9 of 10"), "{text:?}");
-    assert!(text.out.contains("what levers may bring at the most"), "{text:?}");
+    assert!(text.out.contains("nothing was tried"), "{text:?}");
 }

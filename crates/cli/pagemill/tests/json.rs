@@ -150,6 +150,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
             ],
         ),
         ("advise-estimates", vec!["advise", "-p", &pid, "--for", "200ms", "--json"]),
+        ("error", vec!["advise", "--json", "--", "false"]),
         ("counters", vec!["advise", "--counters", "--json", "--runs", "3", "--", "true"]),
         ("doctor", vec!["doctor", "--json", "--", "sh"]),
         ("frag-check", vec!["frag", "show", "--check", "100", "--json"]),

@@ -1,14 +1,16 @@
 //! What a session says: as text, as JSON, as a page.
 
+use pagemill_model::units;
 use pagemill_report::draw::chart::{Bar, BarChart};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
+use crate::arm::{Arm, State};
 use crate::lever::Start;
-use crate::look::{bytes, seconds};
-use crate::rule::{Aim, COUNTED, Change, Figures, LEAST, Quantity, Runs};
-use crate::session::{Advice, Arm, NOT_ASKED, State};
+use crate::look::{bytes, seconds, wrapped};
+use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};
+use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.
 const COLUMNS: [(Quantity, &str, &str); 7] = [
@@ -44,6 +46,16 @@ pub(crate) fn changed(change: &Change) -> String {
     match change.error.is_finite() {
         true => format!("{} [{}, {}]", percent(change.ratio), end(change.low), end(change.high)),
         false => percent(change.ratio),
+    }
+}
+
+/// How often, in words.
+fn times(count: usize) -> String {
+    match count {
+        0 => "not tried".into(),
+        1 => "tried once".into(),
+        2 => "tried twice".into(),
+        _ => format!("tried {count} times"),
     }
 }
 
@@ -97,16 +109,18 @@ impl Advice {
         order
     }
 
-    /// Header and rows of the table; a `narrow` one is without the charge of the control group.
+    /// Header and rows of the table; a `narrow` one has one peak: the charge of the control group where there is one,
+    /// for a look may miss a moment.
     fn table(
         &self,
         levers: &[Vec<Figures>],
         narrow: bool,
     ) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let runs = self.runs(levers);
+        let seen = |quantity: Quantity| self.base.iter().any(|run| quantity.of(run).is_some());
+        let second = if seen(Quantity::Charge) { Quantity::Peak } else { Quantity::Charge };
         let known = |(quantity, ..): &&(Quantity, &str, &str)| {
-            let shown = !narrow || *quantity != Quantity::Charge;
-            shown && self.base.iter().any(|run| quantity.of(run).is_some())
+            seen(*quantity) && !(narrow && *quantity == second)
         };
         let columns: Vec<_> = COLUMNS.iter().filter(known).collect();
         let mut header = vec!["lever", "runs"];
@@ -133,11 +147,27 @@ impl Advice {
 
     /// The conclusion, a sentence.
     pub fn conclusion(&self) -> String {
+        match self.interrupted {
+            None => self.concluded(),
+            Some(_) => format!(
+                "incomplete (interrupted {} and {}): {}",
+                match self.runs {
+                    1 => "in the first run".into(),
+                    runs => format!("in run {runs}"),
+                },
+                format_args!("after {}", seconds(self.took.as_secs_f64())),
+                self.concluded()
+            ),
+        }
+    }
+
+    fn concluded(&self) -> String {
         let levers = self.levers();
+        let open = self.open();
         if let Some((arm, aim)) = self.judgement.choice {
             let mut text = self.sentence(&levers, arm, aim, "brings");
-            if let Some(short) = short(self.untried()) {
-                text.push_str(&format!("; {short}"));
+            if let Some(open) = open {
+                text.push_str(&format!("; {open}"));
             }
             return text;
         }
@@ -146,12 +176,36 @@ impl Advice {
             _ => !arm.runs.is_empty(),
         });
         let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
-        let mut text = verdict(tried.count(), self.untried(), perhaps, self.options.worth);
+        let mut text = verdict(tried.count(), open, perhaps, self.options.worth);
         if let Some((arm, aim)) = self.judgement.over_bound {
             text.push_str("; ");
             text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
+            if levers[arm].len() < LEAST {
+                text.push_str(&format!(" ({})", times(levers[arm].len())));
+            }
         }
         text
+    }
+
+    /// What is to be said of levers that did not have the runs that it takes.
+    fn open(&self) -> Option<String> {
+        let [never, seldom] = self.untried();
+        let levers = |count: u64| units::counted(count, "lever was", "levers were");
+        let what = match (never as u64, seldom as u64) {
+            (0, 0) => return None,
+            (never, 0) => format!("{} not tried", levers(never)),
+            (0, seldom) => format!("{} tried less than {LEAST} times", levers(seldom)),
+            (never, seldom) => {
+                format!("{} not tried and {seldom} less than {LEAST} times", levers(never))
+            }
+        };
+        Some(match self.interrupted {
+            Some(_) => format!("{what} before that"),
+            None => format!(
+                "{what} for lack of time (--within {}s would give enough)",
+                self.wanted.as_secs()
+            ),
+        })
     }
 
     /// What a lever may bring, for all that these runs tell.
@@ -160,8 +214,7 @@ impl Advice {
             Aim::Memory => Quantity::Mean,
             Aim::Time { .. } => self.judgement.time,
         };
-        let word =
-            COLUMNS.iter().find(|(known, ..)| *known == quantity).map_or("", |(_, name, _)| name);
+        let word = column(quantity);
         let change = self.runs(levers).change(arm, quantity);
         let change = change.as_ref().map(changed).unwrap_or_default();
         let name = self.arms[arm].lever.name();
@@ -209,22 +262,20 @@ impl Advice {
     /// As text.
     pub fn text(&self) -> String {
         let levers = self.levers();
-        let (header, rows) = self.table(&levers, true);
-        let mut text = format!(
-            "{}\n\n{}",
-            self.seen.text("as it is", self.live()),
-            text::table(&header, &rows)
-        );
+        let mut text = wrapped(&format!("{}\n", self.seen.text("as it is", self.live())));
+        if !self.base.is_empty() {
+            let (header, rows) = self.table(&levers, true);
+            text.push_str(&format!("\n{}", text::table(&header, &rows)));
+        }
         for (title, arms) in self.others() {
             text.push_str(&format!("\n{title}\n"));
             text.push_str(&text::table(&[], &arms));
         }
-        for note in &self.notes {
-            text.push_str(&format!("\n{note}"));
-        }
-        text.push_str(&format!("\n{FORMULA}\n\n{}.\n", self.conclusion()));
+        text.push('\n');
+        self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
+        text.push_str(&wrapped(&format!("{FORMULA}\n\n{}.\n", self.conclusion())));
         if let Some(colder) = self.colder() {
-            text.push_str(&format!("{colder}\n"));
+            text.push_str(&wrapped(&format!("{colder}\n")));
         }
         text.push_str(&format!("{}\n", self.ends()));
         text
@@ -265,31 +316,96 @@ impl Advice {
 
     /// Levers that have no figures, or whose figures do not count, by what became of them.
     fn others(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
-        let row = |arm: &Arm| match &arm.state {
-            State::Breaks(how) => Some((0, how.clone())),
-            State::Starves(how) => Some((1, how.clone())),
-            // Who named some need not hear of the others.
-            State::NotTried(why) if why == NOT_ASKED => None,
-            State::NotTried(why) => Some((3, why.clone())),
-            State::NoTime => {
-                Some((2, format!("{} of {LEAST} runs; --within gives more", arm.runs.len())))
+        let levers = self.levers();
+        let runs = self.runs(&levers);
+        let row = |number: usize, arm: &Arm| {
+            match &arm.state {
+                // Who named some need not hear of the others.
+                State::NotTried(why) if why == NOT_ASKED => None,
+                State::Breaks(_) => Some(0),
+                State::Starves(_) => Some(1),
+                State::Out if arm.runs.len() < LEAST => Some(2),
+                State::NoTime if !arm.runs.is_empty() => Some(3),
+                State::NoTime => Some(4),
+                State::NotTried(_) => Some(5),
+                State::Tried | State::Out => None,
             }
-            State::Tried | State::Out => None,
+            .and_then(|group| Some((group, self.why(&runs, number)?)))
         };
         let titles = [
             "it breaks the command",
             "it needs more memory than there is",
-            "time was short",
+            "given up",
+            "undecided",
+            if self.interrupted.is_some() {
+                "not tried before that"
+            } else {
+                "not tried, for time was short"
+            },
             "not tried",
         ];
-        let groups = titles.iter().enumerate().map(|(number, title)| {
-            let rows = self.arms.iter().filter_map(|arm| {
-                let (group, why) = row(arm)?;
-                (group == number).then(|| vec![format!("  {}", arm.lever.name()), why])
+        let groups = titles.iter().enumerate().map(|(group, title)| {
+            let rows = self.arms.iter().enumerate().filter_map(|(number, arm)| {
+                let (of, why) = row(number, arm)?;
+                (of == group).then(|| vec![format!("  {}", arm.lever.name()), why])
             });
             (*title, rows.collect::<Vec<_>>())
         });
         groups.filter(|(_, rows)| !rows.is_empty()).collect()
+    }
+
+    /// Why a lever stands as it does, where its figures alone do not say so.
+    fn why(&self, runs: &Runs<'_>, number: usize) -> Option<String> {
+        let arm = &self.arms[number];
+        let tried = times(arm.runs.len());
+        match &arm.state {
+            State::NotTried(why) | State::Breaks(why) | State::Starves(why) => Some(why.clone()),
+            State::NoTime if arm.runs.is_empty() => Some(match arm.estimate.memory {
+                0.0 => "what it may bring is not known".into(),
+                share => format!("may bring up to {:.0} % of memory", share * 100.0),
+            }),
+            State::NoTime => Some(format!("{tried}, undecided: {}", self.so_far(runs, number))),
+            State::Out if arm.runs.len() < LEAST => {
+                let why = self.gross(runs, number);
+                let why = why.unwrap_or_else(|| {
+                    format!("{}, and could not win any more", self.so_far(runs, number))
+                });
+                Some(format!("{tried}: {why}"))
+            }
+            State::Tried | State::Out => None,
+        }
+    }
+
+    /// What memory and time are under a lever so far.
+    fn so_far(&self, runs: &Runs<'_>, number: usize) -> String {
+        let parts = [Quantity::Mean, self.judgement.time].map(|quantity| {
+            let change = runs.change(number, quantity)?;
+            Some(format!("{} {}", column(quantity), percent(change.ratio)))
+        });
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// By how much a lever is worse, if that is so much that a run shows it.
+    fn gross(&self, runs: &Runs<'_>, number: usize) -> Option<String> {
+        let time = self.judgement.time;
+        let ratio = |quantity| runs.change(number, quantity).map(|change| change.ratio);
+        let better = time == Quantity::Metric && self.criteria().more_is_better;
+        let slower = ratio(time).map(|ratio| if better { 1.0 / ratio } else { ratio });
+        let than = match time {
+            Quantity::Cpu => "the CPU time",
+            _ => "as slow",
+        };
+        let gross = |ratio: Option<f64>| ratio.filter(|ratio| *ratio >= GROSS);
+        let says = |ratio: f64, what: &str| format!("{ratio:.1} times {what}");
+        let parts = [
+            gross(slower).map(|ratio| says(ratio, than)),
+            gross(ratio(Quantity::Mean)).map(|ratio| says(ratio, "the memory")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        // What it would have brought is worth knowing.
+        let less = ratio(Quantity::Mean).filter(|ratio| *ratio < 1.0 - self.options.worth);
+        let less = less.map_or_else(String::new, |ratio| format!(", memory {}", percent(ratio)));
+        (!parts.is_empty()).then(|| format!("{}{less}", parts.join(", ")))
     }
 
     /// As JSON.
@@ -308,6 +424,7 @@ impl Advice {
             "command": self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "helps": self.helps(),
             "undecided": self.undecided(),
+            "interrupted": self.interrupted.is_some(),
             "choice": choice,
             "use": self.command(),
             "conclusion": self.conclusion(),
@@ -335,15 +452,15 @@ impl Advice {
             .iter()
             .map(|(quantity, _, name)| ((*name).to_owned(), json!(change(*quantity))))
             .collect();
-        let (state, why) = state(arm);
         json!({
             "lever": arm.lever.name(),
             "what": arm.lever.what(),
             "needs": arm.lever.needs(),
-            "state": state,
-            "why": why,
+            "state": state(arm),
+            "why": self.why(runs, number),
             "estimate": {
                 "memory": arm.estimate.memory,
+                "likely": arm.estimate.likely,
                 "time": arm.estimate.time,
                 "why": arm.estimate.why,
             },
@@ -377,9 +494,8 @@ impl Advice {
                     colour: 0,
                 })
             });
-            let name = COLUMNS.iter().find(|(known, ..)| *known == quantity);
             let chart = BarChart {
-                title: format!("{} by lever", name.map_or("", |(_, name, _)| name)),
+                title: format!("{} by lever", column(quantity)),
                 unit: "as it is = 1".into(),
                 bars: bars.collect(),
                 reference: Some(1.0),
@@ -395,19 +511,8 @@ impl Advice {
     }
 }
 
-/// What is to be said of levers that were not tried for lack of time.
-fn short(untried: usize) -> Option<String> {
-    match untried {
-        0 => None,
-        1 => Some("1 lever was not tried for lack of time (--within gives more)".into()),
-        _ => {
-            Some(format!("{untried} levers were not tried for lack of time (--within gives more)"))
-        }
-    }
-}
-
 /// What is to be said where no lever helps that was tried.
-fn verdict(tried: usize, untried: usize, perhaps: Option<String>, worth: f64) -> String {
+fn verdict(tried: usize, open: Option<String>, perhaps: Option<String>, worth: f64) -> String {
     let worth = worth * 100.0;
     let (does_not, helps) = match perhaps {
         Some(_) => ("is not shown to help", "is shown to help"),
@@ -418,7 +523,7 @@ fn verdict(tried: usize, untried: usize, perhaps: Option<String>, worth: f64) ->
         1 => Some(format!("the lever that was tried {does_not} by {worth:.0} %")),
         _ => Some(format!("none of {tried} levers that were tried {helps} by {worth:.0} %")),
     };
-    let open: Vec<String> = [perhaps, short(untried)].into_iter().flatten().collect();
+    let open: Vec<String> = [perhaps, open].into_iter().flatten().collect();
     match (open.is_empty(), fails) {
         (false, fails) => {
             let all: Vec<String> = open.into_iter().chain(fails).collect();
@@ -431,8 +536,15 @@ fn verdict(tried: usize, untried: usize, perhaps: Option<String>, worth: f64) ->
 
 /// What the columns are.
 const FORMULA: &str = "memory: PSS of the command and all that it starts, each page of a memfd once; its mean counts \
-                       from when it was first at nine tenths of its highest; changes are of medians, with 99 % \
-                       intervals, noise pooled over all arms; waited: for a CPU that others had, no change";
+                       from when it was first at nine tenths of its highest; cgroup, peak: the highest charge of its \
+                       control group, files and the kernel's part included; peak: the highest of the looks; changes \
+                       are of medians, with 99 % intervals, noise pooled over all arms; waited: for a CPU that others \
+                       had, no change";
+
+/// What a column is called.
+fn column(quantity: Quantity) -> &'static str {
+    COLUMNS.iter().find(|(known, ..)| *known == quantity).map_or("", |(_, name, _)| name)
+}
 
 /// The medians of an arm by the name of the quantity.
 fn medians(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
@@ -448,42 +560,119 @@ fn counted(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
     COUNTED.iter().enumerate().filter_map(value).collect()
 }
 
-/// What became of a lever, in a word, and why.
-fn state(arm: &Arm) -> (&'static str, Option<&str>) {
+/// What became of a lever, in a word.
+fn state(arm: &Arm) -> &'static str {
     match &arm.state {
-        State::Tried => ("tried", None),
-        State::Out => ("out", None),
-        State::NoTime => ("no-time", None),
-        State::NotTried(why) => ("not-tried", Some(why)),
-        State::Breaks(how) => ("breaks", Some(how)),
-        State::Starves(how) => ("starves", Some(how)),
+        State::Tried => "tried",
+        State::Out => "out",
+        State::NoTime => "no-time",
+        State::NotTried(_) => "not-tried",
+        State::Breaks(_) => "breaks",
+        State::Starves(_) => "starves",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lever::{Estimate, Lever, REGISTRY};
+    use crate::look::Seen;
+    use crate::rule::Goal;
+    use crate::session::Options;
 
     #[test]
     fn all_is_well_only_where_nothing_was_left_out_for_lack_of_time() {
+        let open = || Some("2 levers were not tried".to_owned());
         let cases = [
-            (0, 0, "no lever that could matter can be tried: use the command as it is"),
-            (1, 0, "the lever that was tried does not help by 5 %: use the command as it is"),
-            (3, 0, "none of 3 levers that were tried helps by 5 %: use the command as it is"),
-            (0, 1, "undecided: 1 lever was not tried for lack of time (--within gives more)"),
+            (0, None, "no lever that could matter can be tried: use the command as it is"),
+            (1, None, "the lever that was tried does not help by 5 %: use the command as it is"),
+            (3, None, "none of 3 levers that were tried helps by 5 %: use the command as it is"),
+            (0, open(), "undecided: 2 levers were not tried"),
             (
                 2,
-                4,
-                "undecided: 4 levers were not tried for lack of time (--within gives more); none of 2 levers that were \
-                 tried helps by 5 %",
+                open(),
+                "undecided: 2 levers were not tried; none of 2 levers that were tried helps by 5 %",
             ),
         ];
-        for (tried, untried, says) in cases {
-            assert_eq!(verdict(tried, untried, None, 0.05), says);
+        for (tried, open, says) in cases {
+            assert_eq!(verdict(tried, open, None, 0.05), says);
         }
         let perhaps = Some("that one may".to_owned());
         let says =
             "undecided: that one may; none of 3 levers that were tried is shown to help by 5 %";
-        assert_eq!(verdict(3, 0, perhaps, 0.05), says);
+        assert_eq!(verdict(3, None, perhaps, 0.05), says);
+    }
+    /// Advice on a command of these runs: as it is, and under the first levers by state and runs.
+    fn advice(base: &[(f64, f64)], levers: &[(State, &[(f64, f64)])]) -> Advice {
+        let run = |(memory, cpu): &(f64, f64)| Figures {
+            mean: Some(*memory),
+            peak: Some(*memory),
+            cpu: Some(*cpu),
+            ..Figures::default()
+        };
+        let arm = |((state, runs), lever): (&(State, &[(f64, f64)]), &&'static dyn Lever)| Arm {
+            runs: runs.iter().map(run).collect(),
+            ..Arm::new(
+                *lever,
+                Estimate::up_to(0.5, 0.0, "for a reason"),
+                Some(Start::default()),
+                state.clone(),
+            )
+        };
+        let options = Options {
+            goal: Goal::Both,
+            worth: 0.05,
+            slower: 0.02,
+            within: None,
+            seed: 1,
+            metric: None,
+            load: None,
+            only: Vec::new(),
+            all: false,
+            rounds: None,
+        };
+        let arms = levers.iter().zip(REGISTRY).map(arm).collect();
+        let base = base.iter().map(run).collect();
+        Advice::of(vec!["true".into()], &options, Seen::default(), base, arms)
+    }
+
+    /// A lever of one run was "not tried for lack of time", however clear that run was.
+    #[test]
+    fn what_was_tried_is_not_called_untried() {
+        let advice = advice(
+            &[(100.0, 1.0), (100.0, 1.01), (101.0, 1.0)],
+            &[
+                (State::Out, &[(99.0, 2.3)]),
+                (State::NoTime, &[(70.0, 1.0), (71.0, 1.0)]),
+                (State::NoTime, &[]),
+            ],
+        );
+        let text = advice.text();
+        for part in [
+            "given up\n  one arena  tried once: 2.3 times the CPU time\n",
+            "undecided\n  early trim  tried twice, undecided: memory, mean -29.5 %, CPU +0.0 %\n",
+            "not tried, for time was short\n  trim at rest  may bring up to 50 % of memory\n",
+            "1 lever was not tried and 1 less than 3 times for lack of time",
+        ] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(!advice.helps() && advice.undecided(), "two runs choose nothing: {text}");
+    }
+
+    #[test]
+    fn an_interrupted_answer_says_that_it_is_incomplete_and_names_what_is_beyond_doubt_only() {
+        let runs = [(100.0, 1.0), (100.0, 1.01), (101.0, 1.0)];
+        let less = [(50.0, 1.0), (50.0, 1.0), (50.5, 1.01)];
+        let noisy = [(100.0, 0.8), (100.0, 0.9), (101.0, 1.0)];
+        let told = |lever: &[(f64, f64)]| {
+            let mut advice = advice(&runs, &[(State::Tried, lever), (State::NoTime, &[])]);
+            advice.interrupt(2);
+            (advice.helps(), advice.undecided(), advice.text())
+        };
+        let (helps, undecided, text) = told(&less);
+        assert!(helps && !undecided && text.contains("incomplete (interrupted "), "{text}");
+        assert!(text.contains("not tried before that\n"), "{text}");
+        let (helps, undecided, text) = told(&noisy);
+        assert!(!helps && undecided && text.contains(": undecided: "), "{text}");
     }
 }

@@ -9,10 +9,11 @@ use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::answer::changed;
+use crate::arm::{Arm, State};
 use crate::lever::{Lever as _, REGISTRY};
 use crate::levers::{malloc_huge::MallocHuge, never::Never};
 use crate::rule::{COUNTED, Change, Figures, Quantity, Runs};
-use crate::session::{Advice, Arm, State};
+use crate::session::Advice;
 
 /// The levers that are tried.
 pub fn levers() -> Vec<String> {

@@ -10,9 +10,9 @@ use pagemill_model::Pid;
 /// How long a command has to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The user or the system asked this to end.
+/// The user or the system asked this to end, by this signal.
 #[derive(Debug, Clone, Copy)]
-pub struct Interrupted;
+pub struct Interrupted(pub i32);
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

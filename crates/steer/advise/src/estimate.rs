@@ -7,6 +7,8 @@ pub struct Estimate {
     pub memory: f64,
     /// Of time.
     pub time: f64,
+    /// Of mean memory what it may well bring by what was seen: who promises more of that is tried first.
+    pub likely: f64,
     /// Why.
     pub why: String,
 }
@@ -14,11 +16,18 @@ pub struct Estimate {
 impl Estimate {
     /// Nothing, and why.
     pub fn nothing(why: impl Into<String>) -> Self {
-        Self { memory: 0.0, time: 0.0, why: why.into() }
+        Self::up_to(0.0, 0.0, why)
     }
 
     /// Up to these shares, and why.
     pub fn up_to(memory: f64, time: f64, why: impl Into<String>) -> Self {
-        Self { memory: memory.clamp(0.0, 1.0), time: time.clamp(0.0, 1.0), why: why.into() }
+        let memory = memory.clamp(0.0, 1.0);
+        Self { memory, time: time.clamp(0.0, 1.0), likely: memory, why: why.into() }
+    }
+
+    /// The same, of which this share may well come.
+    #[must_use]
+    pub fn likely(self, share: f64) -> Self {
+        Self { likely: share.clamp(0.0, self.memory), ..self }
     }
 }

@@ -5,6 +5,7 @@
 //! looks are 100 times what a look takes, and its malloc is read for a twentieth of the time at the most: all of it
 //! costs the program 2 % at the most.
 
+use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use pagemill_control::run_memory::{Memory, descendants, look};
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, psi};
+use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{program, stats_page};
 use pagemill_model::recording::Meta;
 use pagemill_model::whole::{self, TEXT};
@@ -24,10 +26,9 @@ use pagemill_record::malloc_free;
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
-use crate::ending::Interrupted;
 use crate::estimate::Estimate;
 use crate::lever::{Lever, REGISTRY, Start, Target};
-use crate::look::Seen;
+use crate::look::{Seen, bytes, wrapped};
 use crate::marks::Marks;
 
 /// Time between two looks, in times of what one takes, and at the least.
@@ -39,6 +40,9 @@ const READ: Duration = Duration::from_millis(200);
 /// Huge pages that are read for zeros, at most.
 const SAMPLED: usize = 64;
 const HUGE: u64 = 2 << 20;
+/// A part of memory that is worth a lever, and one that is worth no row.
+const WORTH: f64 = 0.05;
+const LITTLE: f64 = 0.01;
 /// Stalls for memory that are worth a word, percent of the last 10 s.
 const STALLED: f64 = 1.0;
 
@@ -56,6 +60,10 @@ pub struct Glance {
     pub levers: Vec<(&'static dyn Lever, Estimate, Result<Start, String>)>,
     /// What is to be known beside that.
     pub notes: Vec<String>,
+    /// Why its command cannot be started again as it was, if it cannot.
+    pub not_again: Option<String>,
+    /// The signal that ended the look before its time, if one did.
+    pub interrupted: Option<i32>,
 }
 
 impl Glance {
@@ -63,7 +71,9 @@ impl Glance {
         let lever =
             |lever: &&'static dyn Lever| (*lever, lever.estimate(&seen), lever.start(target));
         let levers = REGISTRY.iter().map(lever).collect();
-        Self { whose, words: target.words.clone(), listens: false, levers, seen, notes }
+        let words = target.words.clone();
+        let not_again = not_again(&words, &target.path);
+        Self { whose, words, listens: false, levers, seen, notes, not_again, interrupted: None }
     }
 }
 
@@ -73,9 +83,16 @@ impl Glance {
 /// There is no such process, or this user may not look.
 pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Glance> {
     let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
+    ensure!(
+        !before.kernel_thread,
+        "process {pid} ({}) is a thread of the kernel: it has no memory of its own",
+        before.comm
+    );
+    // Who may not look is refused before anything is marked.
+    linux.smaps_rollup(pid)?;
     let (target, titled) = started_as(linux, pid)?;
     let marks = Marks::set(linux, pid, time)?;
-    let (begun, mut looks) = (Instant::now(), Vec::new());
+    let (begun, mut looks, mut interrupted) = (Instant::now(), Vec::new(), None);
     loop {
         let now = Instant::now();
         let seconds = (now - begun).as_secs_f64();
@@ -87,8 +104,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         if pause.is_zero() {
             break;
         }
-        if signals.wait(pause)?.is_some() {
-            return Err(Interrupted.into());
+        interrupted = signals.wait(pause)?.map(|received| received.signal);
+        if interrupted.is_some() {
+            break;
         }
     }
     let after = linux.stat(pid).with_context(|| format!("process {pid} has ended"))?;
@@ -105,8 +123,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         Err(why) => notes.push(format!("{why:#}")),
     }
     let largest = seen.peak.largest;
-    (seen.malloc, seen.allocator) = malloc_free::of(linux, largest, (time / READING).max(READ));
-    seen.lives = true;
+    ask_malloc(linux, &mut seen, (time / READING).max(READ));
     if let Some((zeros, read)) = zeros(linux, largest) {
         let bloat = (seen.most_huge() as f64 * zeros as f64 / (read * HUGE) as f64) as u64;
         notes.push(format!(
@@ -115,28 +132,79 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         ));
         seen.bloat = Some(bloat);
     }
-    if let Ok(Some(page)) = stats_page::locate(linux, largest)
-        && let Ok(Some(heap)) = page.read()
-        && let (Some(live), Some(footprint)) = (heap.live_bytes, heap.footprint_bytes)
-    {
-        notes.push(format!(
-            "it runs on pagemill's heap: {} are live of {} that the heap takes",
-            Bytes(live).to_string().trim(),
-            Bytes(footprint).to_string().trim()
-        ));
-    }
+    notes.extend(own_heap(linux, largest));
     notes.extend(target.lent());
-    if let Ok(pressure) = linux.pressure(psi::Resource::Memory)
-        && pressure.some.avg10 >= STALLED
-    {
-        notes.push(format!(
-            "the machine is short of memory: something waited for it in {:.0} % of the last 10 s",
-            pressure.some.avg10
-        ));
-    }
+    notes.extend(pressure(linux));
     let glance = Glance::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
     // Who may not look at its files does not know.
-    Ok(Glance { listens: linux.listens(pid).unwrap_or(false), ..glance })
+    let listens = linux.listens(pid).unwrap_or(false);
+    Ok(Glance { listens, interrupted, ..glance })
+}
+
+/// Asks the malloc of the largest process what it keeps free.
+fn ask_malloc(linux: &Linux, seen: &mut Seen, time: Duration) {
+    (seen.malloc, seen.allocator) = malloc_free::of(linux, seen.peak.largest, time);
+    seen.lives = true;
+    seen.not_asked = seen.malloc.is_none().then(|| match seen.allocator {
+        Some(Allocator::Glibc | Allocator::Jemalloc) => {
+            "its heap changes all the time, is partly in swap, or too large for the time (--for gives more)".into()
+        }
+        Some(other) => format!("{} did not tell what it keeps free", other.name()),
+        None => "which malloc it has is not known".into(),
+    });
+}
+
+/// What pagemill's heap says of itself, where a process has that.
+fn own_heap(linux: &Linux, pid: Pid) -> Option<String> {
+    let heap = stats_page::locate(linux, pid).ok()??.read().ok()??;
+    let (live, footprint) = (heap.live_bytes?, heap.footprint_bytes?);
+    Some(format!(
+        "it runs on pagemill's heap: {} are live of {} that the heap takes",
+        bytes(live as f64),
+        bytes(footprint as f64)
+    ))
+}
+
+/// That the machine is short of memory, if so.
+fn pressure(linux: &Linux) -> Option<String> {
+    let some = linux.pressure(psi::Resource::Memory).ok()?.some;
+    (some.avg10 >= STALLED).then(|| {
+        format!(
+            "the machine is short of memory: something waited for it in {:.0} % of the last 10 s",
+            some.avg10
+        )
+    })
+}
+
+/// What reads its program from standard input where no file is named, and the options that give it one.
+const INTERPRETERS: [&str; 12] =
+    ["sh", "bash", "dash", "ksh", "zsh", "python", "perl", "ruby", "node", "lua", "php", "Rscript"];
+const PROGRAMS: [&str; 6] = ["-c", "-m", "-e", "-E", "-r", "--eval"];
+
+/// Why a command cannot be started again by its words, if it cannot.
+fn not_again(words: &[OsString], path: &Path) -> Option<String> {
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let rest: Vec<String> = words.iter().skip(1).map(text).collect();
+    let input = |word: &&String| {
+        let there = ["/dev/stdin", "/dev/fd/", "/proc/self/fd/"];
+        *word == "-" || there.iter().any(|name| word.starts_with(name))
+    };
+    let deleted = path.as_os_str().as_bytes().ends_with(b" (deleted)");
+    let Some(called) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+        return Some("what was started is not known".into());
+    };
+    let called = called.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let given = |word: &String| {
+        !word.starts_with('-') || PROGRAMS.iter().any(|option| word.starts_with(option))
+    };
+    match rest.iter().find(input) {
+        _ if deleted => Some("its file is deleted".into()),
+        Some(word) => Some(format!("it reads from its standard input ({word})")),
+        None if INTERPRETERS.contains(&called) && !rest.iter().any(given) => {
+            Some("it reads its program from standard input".into())
+        }
+        None => None,
+    }
 }
 
 /// The command that a process was started by, and what is to be known of that.
@@ -274,45 +342,120 @@ impl Recorded {
     }
 }
 
+/// Whether a lever may bring as much as can be told from nothing.
+fn may_help((_, estimate, _): Row<'_>) -> bool {
+    estimate.memory >= LITTLE || estimate.time > 0.0
+}
+
+type Row<'a> = &'a (&'static dyn Lever, Estimate, Result<Start, String>);
+
 impl Glance {
+    /// The levers that may help, the greatest gain first.
+    fn ranked(&self) -> Vec<Row<'_>> {
+        let mut ranked: Vec<Row<'_>> = self.levers.iter().filter(|row| may_help(row)).collect();
+        let key = |(_, estimate, _): Row<'_>| (-estimate.memory, -estimate.likely, -estimate.time);
+        ranked.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(Ordering::Equal));
+        ranked
+    }
+
+    /// What it comes to, in a sentence.
+    pub fn conclusion(&self) -> String {
+        let ranked = self.ranked();
+        let first =
+            ranked.iter().find(|(_, estimate, start)| start.is_ok() && estimate.memory >= WORTH);
+        let unknown: Vec<&str> = ranked
+            .iter()
+            .filter(|(_, estimate, start)| start.is_ok() && estimate.memory < WORTH)
+            .map(|(lever, ..)| lever.name())
+            .collect();
+        let what = match first {
+            Some((lever, estimate, _)) => format!(
+                "{} may bring most: up to {:.0} % of its memory ({})",
+                lever.name(),
+                estimate.memory * 100.0,
+                estimate.why
+            ),
+            None if unknown.is_empty() => "no lever may help, by what was seen".into(),
+            None => format!(
+                "no lever may bring {:.0} % of its memory; what {} would bring in time only a trial tells",
+                WORTH * 100.0,
+                unknown.join(", ")
+            ),
+        };
+        let how = match self.interrupted {
+            Some(_) => "nothing was tried, and the look was interrupted",
+            None => "nothing was tried",
+        };
+        format!("{what}; {how}")
+    }
+
     /// As text.
     pub fn text(&self) -> String {
-        let row = |(lever, estimate, start): &(&dyn Lever, Estimate, Result<Start, String>)| {
-            let nothing = estimate.memory == 0.0 && estimate.time == 0.0;
-            let memory = match estimate.memory {
-                0.0 => "-".to_owned(),
-                share => format!("up to {:.0} %", share * 100.0),
-            };
-            let time = match estimate.time {
-                0.0 => "-".to_owned(),
-                1.0 => "unknown".to_owned(),
-                share => format!("up to {:.0} %", share * 100.0),
-            };
-            let why = match start {
-                Err(why) if !nothing => format!("{}; {why}", estimate.why),
-                _ => estimate.why.clone(),
-            };
-            vec![lever.name().to_owned(), memory, time, why]
-        };
-        let rows: Vec<Vec<String>> = self.levers.iter().map(row).collect();
-        let mut text = format!("{}\n{}\n", self.whose, self.seen.text("looked at", None));
-        for note in &self.notes {
-            text.push_str(&format!("{note}\n"));
+        let mut text = wrapped(&format!("{}: {}\n", self.whose, self.conclusion()));
+        text.push_str(&format!("\n{}\n", wrapped(&self.seen.text("looked at", None))));
+        self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
+        let rows = self.rows();
+        if !rows.is_empty() {
+            text.push_str("\nwhat levers may bring at the most, by what was seen\n");
+            text.push_str(&text::table(&["lever", "memory", "time", "why"], &rows));
         }
-        text.push_str("\nwhat levers may bring at the most, by what was seen; nothing was tried\n");
-        text.push_str(&text::table(&["lever", "memory", "time", "why"], &rows));
-        text.push_str(&format!("\nto try them: {}\n", self.next()));
+        let names = |rows: Vec<Row<'_>>, why: &dyn Fn(Row<'_>) -> String| {
+            grouped(rows.into_iter().map(|row| (row.0.name(), why(row))))
+                .into_iter()
+                .map(|(names, why)| format!("{names} ({why})"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let nothing = self.levers.iter().filter(|row| !may_help(row)).collect();
+        let refused = self.ranked().into_iter().filter(|(.., start)| start.is_err()).collect();
+        let folded = [
+            (
+                "cannot be tried here",
+                names(refused, &|(.., start)| start.clone().err().unwrap_or_default()),
+            ),
+            ("cannot help", names(nothing, &|(_, estimate, _)| estimate.why.clone())),
+        ];
+        let folded = folded.into_iter().filter(|(_, what)| !what.is_empty());
+        let folded: Vec<_> = folded.map(|(title, what)| vec![format!("{title}:"), what]).collect();
+        text.push_str(&format!("\n{}", text::table(&[], &folded)));
+        match (self.next(), &self.not_again) {
+            (Some(next), _) => text.push_str(&format!("\nto try them: {next}\n")),
+            (None, why) => text.push_str(&format!(
+                "\nto try them: pagemill advise -- CMD; its own command cannot be started again as it was: {}\n",
+                why.as_deref().unwrap_or_default()
+            )),
+        }
         text
     }
 
-    /// The command that tries them.
-    pub fn next(&self) -> String {
+    /// Rows of the table; levers that say the same share one.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let share = |share: f64| format!("up to {:.0} %", share * 100.0);
+        let cells = |(lever, estimate, _): Row<'_>| {
+            let memory =
+                if estimate.memory == 0.0 { "-".to_owned() } else { share(estimate.memory) };
+            let time = match estimate.time {
+                0.0 => "-".to_owned(),
+                1.0 => "unknown".to_owned(),
+                time => share(time),
+            };
+            (lever.name(), (memory, time, estimate.why.clone()))
+        };
+        grouped(self.ranked().into_iter().map(cells))
+            .into_iter()
+            .map(|(names, (memory, time, why))| vec![names, memory, time, why])
+            .collect()
+    }
+
+    /// The command that tries them, if that of the process can be started again.
+    pub fn next(&self) -> Option<String> {
         let line = Start::default().line(&self.words);
-        match self.listens {
-            true => format!(
+        match (&self.not_again, self.listens) {
+            (Some(_), _) => None,
+            (None, true) => Some(format!(
                 "pagemill advise --load 'CLIENT' -- {line} (CLIENT: what asks it, a line for sh)"
-            ),
-            false => format!("pagemill advise -- {line}"),
+            )),
+            (None, false) => Some(format!("pagemill advise -- {line}")),
         }
     }
 
@@ -325,6 +468,7 @@ impl Glance {
                 "needs": lever.needs(),
                 "estimate": {
                     "memory": estimate.memory,
+                    "likely": estimate.likely,
                     "time": estimate.time,
                     "why": estimate.why,
                 },
@@ -337,16 +481,100 @@ impl Glance {
             "command": self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "seen": self.seen.json(None),
             "levers": self.levers.iter().map(lever).collect::<Vec<_>>(),
+            "conclusion": self.conclusion(),
             "notes": self.notes,
             "next": self.next(),
+            "not_again": self.not_again,
+            "interrupted": self.interrupted.is_some(),
             "slower_memory": null,
         })
     }
 }
 
+/// Names that say the same, in the order of the first, joined by commas.
+fn grouped<T: PartialEq>(rows: impl Iterator<Item = (&'static str, T)>) -> Vec<(String, T)> {
+    let mut groups: Vec<(String, T)> = Vec::new();
+    for (name, says) in rows {
+        match groups.iter_mut().find(|(_, said)| *said == says) {
+            Some((names, _)) => names.push_str(&format!(", {name}")),
+            None => groups.push((name.to_owned(), says)),
+        }
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemill_record::malloc_free::MallocFree;
+
+    #[test]
+    fn a_command_that_reads_its_program_from_standard_input_is_not_offered_again() {
+        let told = |path: &str, rest: &[&str]| {
+            let words: Vec<OsString> = [path].iter().chain(rest).map(OsString::from).collect();
+            not_again(&words, Path::new(path)).is_some()
+        };
+        for (path, rest) in [
+            ("/usr/bin/python3.13", &["-"][..]),
+            ("/usr/bin/python3.13", &["-u"]),
+            ("/bin/sh", &[]),
+            ("/bin/bash", &["-s"]),
+            ("/bin/cat", &["/dev/fd/63"]),
+            ("/tmp/a (deleted)", &["x"]),
+            ("", &[]),
+        ] {
+            assert!(told(path, rest), "{path} {rest:?}");
+        }
+        for (path, rest) in [
+            ("/usr/bin/python3.13", &["-u", "a.py"][..]),
+            ("/usr/bin/python3.13", &["-c", "1"]),
+            ("/bin/sh", &["-c", "read a"]),
+            ("/usr/bin/redis-server", &["--port", "0"]),
+            ("/usr/bin/sort", &[]),
+        ] {
+            assert!(!told(path, rest), "{path} {rest:?}");
+        }
+    }
+
+    /// 19 rows in the order of the registry came before anything else, their reasons up to 170 columns wide.
+    #[test]
+    fn what_a_look_comes_to_comes_first_and_the_greatest_gain_next() {
+        let words = ["python3", "-"].map(OsString::from).to_vec();
+        let target = Target::of(&Linux::live(), &words, Path::new("/usr/bin/python3")).unwrap();
+        let look = Memory {
+            bytes: 100 << 20,
+            anonymous: 100 << 20,
+            processes: 1,
+            threads: 1,
+            ..Memory::default()
+        };
+        let free =
+            MallocFree { heap: 98 << 20, free: 88 << 20, returnable: 4096, pieces: 88 << 20 };
+        let seen = Seen {
+            malloc: Some(free),
+            allocator: Some(Allocator::Glibc),
+            lives: true,
+            seconds: 10.0,
+            ..Seen::of(vec![look])
+        };
+        let mut glance = Glance::of("process 7 (python3)".into(), seen, &target, Vec::new());
+        for (.., start) in &mut glance.levers {
+            *start = Ok(Start::default());
+        }
+        let text = glance.text();
+        let begin = "process 7 (python3): compacting heap may bring most: up to 90 % of its memory (free in whole pages 4.0 KiB, ";
+        assert!(text.starts_with(begin), "{text}");
+        let shares: Vec<f64> =
+            glance.ranked().iter().map(|(_, estimate, _)| estimate.memory).collect();
+        assert!(shares.is_sorted_by(|a, b| a >= b), "{shares:?}");
+        assert!(glance.rows().len() <= 6, "levers that say the same share a row: {text}");
+        let folded = text.lines().filter(|line| line.starts_with("cannot help:")).count();
+        assert!(folded == 1 && text.contains("one arena (it has one thread"), "{text}");
+        assert!(
+            glance.next().is_none() && text.contains("cannot be started again as it was"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn what_a_title_begins_with_is_the_command_if_it_is_the_program() {

@@ -19,6 +19,7 @@
 
 mod accept;
 pub mod answer;
+pub mod arm;
 pub mod counted;
 pub mod ending;
 pub mod estimate;

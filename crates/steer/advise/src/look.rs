@@ -4,6 +4,7 @@ use pagemill_control::run_memory::{self, Memory};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::Bytes;
 use pagemill_record::malloc_free::MallocFree;
+use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
@@ -38,8 +39,12 @@ pub struct Seen {
     pub allocator: Option<Allocator>,
     /// What that held free while the process rested, if it was asked.
     pub malloc: Option<MallocFree>,
+    /// Why that is not known, where it was to be asked.
+    pub not_asked: Option<String>,
     /// Whether it runs on: what its malloc holds free is what levers would find.
     pub lives: bool,
+    /// The highest charge of its control group, if it had one of its own, bytes.
+    pub charge: Option<u64>,
 }
 
 /// Memory that was not accessed.
@@ -108,26 +113,19 @@ impl Seen {
             bytes(peak.bytes as f64),
             parts.join(", ")
         );
+        if let Some(charge) = self.charge {
+            text.push_str(&format!(
+                "\n            {} at the peak of its control group, moments between looks, files and the kernel's part included",
+                bytes(charge as f64)
+            ));
+        }
         if let Some(live) = live {
             text.push_str(&format!(
                 "\nlive data   {} at its fullest (pagemill's heap was asked, under which it ran too)",
                 bytes(live as f64)
             ));
         }
-        if let Some(malloc) = self.malloc {
-            text.push_str(&format!(
-                "\nfree        {} of the {} that {} holds, {} of that in whole pages that it could give back",
-                bytes(malloc.free as f64),
-                bytes(malloc.heap as f64),
-                self.allocator.map_or("malloc", Allocator::name),
-                bytes(malloc.returnable as f64)
-            ));
-        } else if let Some(allocator) = self.allocator.filter(|_| self.lives) {
-            text.push_str(&format!(
-                "\nfree        not known: {} did not tell what it keeps free",
-                allocator.name()
-            ));
-        }
+        text.push_str(&self.free());
         if let Some(cold) = self.cold {
             let range = cold.range.map_or_else(String::new, |Bounds { low, high }| {
                 format!(" ({} to {}, by a sample)", bytes(low as f64), bytes(high as f64))
@@ -141,9 +139,29 @@ impl Seen {
         text
     }
 
+    /// What its malloc keeps free, in lines; or why nobody knows.
+    fn free(&self) -> String {
+        let name = self.allocator.map_or("malloc", Allocator::name);
+        match (self.malloc, &self.not_asked) {
+            (Some(MallocFree { heap, free, returnable, pieces }), _) => format!(
+                "\nfree        {} of the {} that {name} {}, {} are live\n            of that {} in whole pages that it \
+                 could give back, {} in pieces of pages that hold data, too",
+                bytes(free as f64),
+                bytes(heap as f64),
+                if self.lives { "holds" } else { "held when it rested" },
+                bytes(heap.saturating_sub(free) as f64),
+                bytes(returnable as f64),
+                bytes(pieces as f64)
+            ),
+            (None, Some(why)) => format!("\nfree        not known: {why}"),
+            (None, None) => String::new(),
+        }
+    }
+
     /// What was seen, as JSON.
     pub fn json(&self, live: Option<u64>) -> Value {
-        let Self { seconds, user, system, faults, peak, mean, cold, bloat, malloc, .. } = self;
+        let Self { seconds, user, system, faults, peak, mean, cold, bloat, malloc, charge, .. } =
+            self;
         let allocator = self.allocator.map(Allocator::name);
         json!({
             "seconds": seconds,
@@ -152,6 +170,7 @@ impl Seen {
             "page_faults": faults,
             "mean_bytes": mean,
             "peak_bytes": peak.bytes,
+            "cgroup_peak_bytes": charge,
             "anonymous_bytes": peak.anonymous,
             "file_bytes": peak.file,
             "shared_bytes": peak.shared,
@@ -167,6 +186,8 @@ impl Seen {
             "malloc_heap_bytes": malloc.map(|malloc| malloc.heap),
             "malloc_free_bytes": malloc.map(|malloc| malloc.free),
             "malloc_returnable_bytes": malloc.map(|malloc| malloc.returnable),
+            "malloc_pieces_bytes": malloc.map(|malloc| malloc.pieces),
+            "malloc_not_known": self.not_asked,
             "cold_bytes": cold.map(|cold| cold.bytes),
             "cold_low_bytes": cold.and_then(|cold| Some(cold.range?.low)),
             "cold_high_bytes": cold.and_then(|cold| Some(cold.range?.high)),
@@ -174,23 +195,58 @@ impl Seen {
         })
     }
 
-    /// What another malloc may bring.
-    pub fn other_malloc(&self) -> Estimate {
+    /// What its malloc keeps free, if that was seen of most of its memory.
+    fn asked(&self) -> Option<MallocFree> {
+        self.malloc.filter(|malloc| {
+            malloc.heap > 0 && (self.lives || malloc.heap >= self.peak.anonymous / 2)
+        })
+    }
+
+    /// The same, if that is how it is most of the time: it runs on, or it rests for at least half of its time, which is
+    /// when its malloc was asked. What a malloc keeps free while a program works is more, as a rule.
+    pub fn known(&self) -> Option<MallocFree> {
+        self.asked().filter(|_| self.lives || self.rested() >= self.seconds / 2.0)
+    }
+
+    /// How long it rested, seconds: several threads may work at once, and then a rest is missed here.
+    pub fn rested(&self) -> f64 {
+        let threads = self.peak.threads.max(1) as f64;
+        let waited = self.looks.last().and_then(|look| look.waited).unwrap_or_default();
+        self.seconds - (self.user + self.system + waited.as_secs_f64()) / threads
+    }
+
+    /// What another malloc may bring: what is free in this one, and a part of what is live for headers and rounding.
+    /// Blocks that were mapped by themselves go back when they are freed. One that `merges` gets at pieces of pages for
+    /// sure; of others, where it is not known how much is free, half of what may come is likely.
+    pub fn other_malloc(&self, merges: bool) -> Estimate {
         if self.peak.anonymous.saturating_add(self.peak.shared) < LITTLE {
             return Estimate::nothing("it has less than 4 MiB that malloc could hold");
         }
         let anonymous = self.peak.anonymous;
-        if let Some(malloc) = self.malloc.filter(|malloc| self.lives && malloc.heap > 0) {
-            let live = malloc.heap - malloc.free;
-            let share = self.share(anonymous.saturating_sub(live - live / ROUNDED));
-            let why = format!(
-                "{} are live in its malloc: the rest, and a fifth of that for headers and rounding",
-                bytes(live as f64)
-            );
-            return Estimate::up_to(share, 1.0, why);
-        }
-        let share = self.share(anonymous);
-        Estimate::up_to(share, 1.0, "what malloc holds, live and free, is a part of this")
+        let most = match self.known() {
+            Some(malloc) => {
+                let live = malloc.heap.saturating_sub(malloc.free);
+                let most = malloc.returnable + malloc.pieces + live / ROUNDED;
+                let (pages, pieces) =
+                    (bytes(malloc.returnable as f64), bytes(malloc.pieces as f64));
+                let why = match merges {
+                    true => format!("free in whole pages {pages}, in pieces {pieces}"),
+                    false => format!("free in whole pages {pages}; pieces where it places better"),
+                };
+                Estimate::up_to(self.share(most.min(anonymous)), 1.0, why)
+            }
+            None => {
+                let why = "what malloc keeps free is a part of this";
+                Estimate::up_to(self.share(anonymous), 1.0, why)
+            }
+        };
+        let likely = match self.asked() {
+            Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces),
+            Some(malloc) => self.share(malloc.returnable),
+            None if merges => most.memory,
+            None => most.memory / 2.0,
+        };
+        most.likely(likely)
     }
 
     /// What a setting of this malloc may bring: nothing to a program that has another.
@@ -208,13 +264,14 @@ impl Seen {
 
     /// What giving free pages back may bring; `why` where nobody knows how many there are.
     pub fn given_back(&self, why: &str) -> Estimate {
-        match self.malloc.filter(|_| self.lives) {
-            Some(malloc) => {
-                let share = self.share(malloc.returnable);
-                Estimate::up_to(share, 0.0, "whole pages that its malloc holds free")
-            }
-            None => Estimate::up_to(self.share(self.peak.anonymous), 0.0, why),
+        let pages = |malloc: MallocFree| self.share(malloc.returnable);
+        if let Some(malloc) = self.known() {
+            let whole = bytes(malloc.returnable as f64);
+            let why = format!("its malloc holds {whole} free in whole pages");
+            return Estimate::up_to(pages(malloc), 0.0, why);
         }
+        let most = self.share(self.peak.anonymous);
+        Estimate::up_to(most, 0.0, why).likely(self.asked().map_or(most / 2.0, pages))
     }
 
     /// What more huge pages may bring: no memory, and any part of its time, for nobody counts page walks here.
@@ -224,7 +281,18 @@ impl Seen {
             return Estimate::nothing("it has less than 4 MiB on base pages that could be huge");
         }
         let share = self.share(base);
-        Estimate::up_to(0.0, 1.0, format!("{:.0} % of its memory is on base pages", share * 100.0))
+        Estimate::up_to(0.0, 1.0, format!("on base pages {:.0} % of its memory", share * 100.0))
+    }
+}
+
+/// Lines that are broken between words where the terminal ends, if this goes to one.
+pub(crate) fn wrapped(lines: &str) -> String {
+    match pagemill_launch::stdio::terminal() {
+        Some(_) => {
+            let rows: Vec<Vec<String>> = lines.lines().map(|line| vec![line.to_owned()]).collect();
+            text::table(&[], &rows)
+        }
+        None => lines.to_owned(),
     }
 }
 
@@ -250,10 +318,48 @@ mod tests {
     #[test]
     fn what_is_little_can_bring_nothing() {
         assert_eq!(seen(LITTLE - 1, 0).more_huge_pages().time, 0.0);
-        assert_eq!(seen(LITTLE - 1, 0).other_malloc().memory, 0.0);
+        assert_eq!(seen(LITTLE - 1, 0).other_malloc(true).memory, 0.0);
         assert!(seen(LITTLE * 2, 0).more_huge_pages().time > 0.0);
         assert_eq!(seen(LITTLE * 2, LITTLE + 1).more_huge_pages().time, 0.0);
-        assert!(seen(LITTLE * 2, 0).other_malloc().memory > 0.9);
+        assert!(seen(LITTLE * 2, 0).other_malloc(true).memory > 0.9);
         assert_eq!(Seen::default().share(1), 1.0, "nothing seen is no division by zero");
+    }
+
+    #[test]
+    fn who_gets_at_what_is_free_promises_most() {
+        let free =
+            MallocFree { heap: 90 << 20, free: 80 << 20, returnable: 700 << 10, pieces: 79 << 20 };
+        let busy = Seen { malloc: Some(free), seconds: 2.0, user: 1.9, ..seen(100 << 20, 0) };
+        let pages = |seen: &Seen| seen.given_back("").likely;
+        assert!(
+            pages(&busy) < 0.01 && busy.given_back("").memory > 0.9,
+            "it may be more while it works"
+        );
+        assert!(busy.other_malloc(false).likely < 0.01 && busy.other_malloc(true).likely > 0.7);
+        let rests = Seen { user: 0.1, ..busy.clone() };
+        assert!(rests.given_back("").memory < 0.01, "it is as it was seen most of the time");
+        // A heap that was small when it was asked tells nothing of what came.
+        let early = Seen { malloc: Some(MallocFree { heap: 1 << 20, ..free }), ..rests };
+        assert!(early.given_back("").memory > 0.9 && early.other_malloc(false).likely > 0.4);
+        let unknown = Seen { malloc: None, ..busy };
+        assert!(unknown.other_malloc(true).likely > unknown.other_malloc(false).likely);
+    }
+
+    #[test]
+    fn what_is_free_is_told_with_what_is_live_or_why_it_is_not_known() {
+        let free =
+            MallocFree { heap: 90 << 20, free: 80 << 20, returnable: 4096, pieces: 79 << 20 };
+        let told = Seen { malloc: Some(free), ..seen(100 << 20, 0) }.text("as it is", None);
+        for part in [
+            "80.0 MiB of the 90.0 MiB",
+            "10.0 MiB are live",
+            "4.0 KiB in whole pages",
+            "79.0 MiB in pieces",
+        ] {
+            assert!(told.contains(part), "no {part:?} in {told}");
+        }
+        let why = Some("it never rested".to_owned());
+        let told = Seen { not_asked: why, ..seen(100 << 20, 0) }.text("as it is", None);
+        assert!(told.contains("free        not known: it never rested"), "{told}");
     }
 }

@@ -41,7 +41,8 @@
 //! A lever is, for an aim,
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
-//!   after one run when either is worse than as it is by a quarter: no noise that can be borne makes that good;
+//!   after one run when either is worse than as it is by a quarter (`GROSS`), which no noise that can be borne makes
+//!   good;
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept; of time
 //!   on a machine that is not quiet five runs say so: of three and three, all of one arm may have met a busy neighbour
 //!   and none of the other's by chance alone (one time in ten; of five and five one in 126);
@@ -49,9 +50,9 @@
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
-//! with the greatest fall among those whose fall is more than `worth` in the median and told apart from none, and which
-//! are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of the registry, which begins with
-//! what asks least.
+//! with the greatest fall among those with three runs at the least whose fall is more than `worth` in the median and
+//! told apart from none, and which are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of
+//! the registry, which begins with what asks least.
 //! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much.
 //!
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
@@ -73,7 +74,7 @@ const TIE: f64 = 0.02;
 /// An open lever that may fall by so much more than what is shown keeps the trial going.
 const MARGIN: f64 = 0.03;
 /// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, is out.
-const GROSS: f64 = 1.25;
+pub(crate) const GROSS: f64 = 1.25;
 /// Part of the wall time in whose shares a smaller CPU time is judged.
 const IDLE: f64 = 0.25;
 /// Runs of each lever, at the least.
@@ -555,7 +556,8 @@ impl Judge<'_> {
             let falls = fall.ratio < 1.0 - self.criteria.worth && fall.high < 1.0;
             let kept = |bound: Change| bound.ratio.ln() - DOUBT * bound.error <= limit;
             let given_up = self.runs.out.get(*lever) == Some(&true);
-            let tried = fall.runs >= 2 && !(within && given_up);
+            // One that is not chosen may be told of, with its runs.
+            let tried = !within || (fall.runs >= LEAST && !given_up);
             let passes = !within || bound.is_none_or(kept);
             (tried && falls && passes).then_some((*lever, fall.ratio))
         };

@@ -144,10 +144,10 @@ fn attend(
             return Ok(None);
         }
         let rest = time.saturating_sub(begun.elapsed()).min(PACE);
-        if interrupted(rest, signals)? {
+        if let Some(signal) = interrupted(rest, signals)? {
             stop(client)?;
             stop(server)?;
-            return Err(Interrupted.into());
+            return Err(Interrupted(signal).into());
         }
     }
 }
@@ -158,16 +158,16 @@ fn pause(server: &mut Child, time: Duration, signals: &Signals) -> Result<()> {
     while let rest = until.saturating_duration_since(Instant::now())
         && !rest.is_zero()
     {
-        if interrupted(rest.min(PACE), signals)? {
+        if let Some(signal) = interrupted(rest.min(PACE), signals)? {
             stop(server)?;
-            return Err(Interrupted.into());
+            return Err(Interrupted(signal).into());
         }
     }
     Ok(())
 }
 
-/// Waits so long at most; whether a signal to end came.
-fn interrupted(time: Duration, signals: &Signals) -> Result<bool> {
-    let received = signals.wait(time)?;
-    Ok(received.is_some_and(|received| received.signal != signal::CHILD))
+/// Waits so long at most; the signal to end, if one came.
+fn interrupted(time: Duration, signals: &Signals) -> Result<Option<i32>> {
+    let received = signals.wait(time)?.map(|received| received.signal);
+    Ok(received.filter(|signal| *signal != signal::CHILD))
 }

@@ -13,7 +13,9 @@ use pagemill_kernel::{Linux, orphans};
 use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
-use crate::lever::{Estimate, Lever, REGISTRY, Start, Target};
+use crate::arm::{Arm, State, given_up, of_levers};
+use crate::ending::Interrupted;
+use crate::lever::{Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
@@ -25,11 +27,11 @@ const SHORT: Duration = Duration::from_millis(50);
 const BATCH: Duration = Duration::from_millis(100);
 /// Commands in a batch, at most.
 const MANY: usize = 100;
-/// Time for trials where none is given: this, or so many times what one run takes.
-const TIME: Duration = Duration::from_secs(50);
-const TIMES: u32 = 25;
-/// Where runs turn out to take longer than the first, the time grows with them, to so many times what it was.
-const PATIENCE: u32 = 3;
+/// Time for it all where none is given: this, or so many times what the shortest run of the command as it is takes.
+const TIME: Duration = Duration::from_secs(54);
+const TIMES: f64 = 20.0;
+/// Time where so many runs are asked for, and no time: as long as they take.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Rounds, at most.
 const MOST: usize = 40;
 /// The longest first run, where no time is given.
@@ -83,78 +85,10 @@ pub struct Progress<'a> {
     pub now: &'a str,
     /// Levers in play.
     pub levers: usize,
-    /// The longest that it will still take.
-    pub left: Duration,
-}
-
-/// What became of a lever.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It is in play, and in the end: it was tried as often as it takes.
-    Tried,
-    /// It was given up after some runs, for it could not win.
-    Out,
-    /// It is put off, for time is short; in the end: it was not tried, or not often enough.
-    NoTime,
-    /// It was not tried, and why.
-    NotTried(String),
-    /// The command does not work under it, and how.
-    Breaks(String),
-    /// The command is killed for want of memory under it, and how.
-    Starves(String),
-}
-
-impl State {
-    /// What it does to a command that cannot run under it, and how that was seen.
-    pub fn trouble(&self) -> Option<(&'static str, &str)> {
-        match self {
-            Self::Breaks(how) => Some(("breaks the command", how)),
-            Self::Starves(how) => Some(("needs more memory than there is", how)),
-            Self::Tried | Self::Out | Self::NoTime | Self::NotTried(_) => None,
-        }
-    }
-}
-
-/// A lever, and its runs.
-#[derive(Clone)]
-pub struct Arm {
-    /// The lever.
-    pub lever: &'static dyn Lever,
-    /// What it may bring.
-    pub estimate: Estimate,
-    /// How the command is started under it; none if it cannot be.
-    pub start: Option<Start>,
-    /// What became of it.
-    pub state: State,
-    /// What each run gave.
-    pub runs: Vec<Figures>,
-    digests: BTreeSet<u64>,
-    /// Live bytes of our heap at its fullest.
-    pub live: Option<u64>,
-}
-
-impl Arm {
-    fn plays(&self) -> bool {
-        self.state == State::Tried
-    }
-
-    /// Whether it runs when there is time.
-    fn waits(&self) -> bool {
-        matches!(self.state, State::Tried | State::NoTime)
-    }
-
-    /// The best that it may bring before it has run, as a ratio to the command as it is: for what is wanted first, or,
-    /// if that is nothing, a tenth of what is wanted next. In tenths, for a guess is no finer: among equals the first
-    /// of the registry, which asks least, comes first.
-    fn hope(&self, goal: Goal) -> f64 {
-        let share = |aim: &Aim| match aim {
-            Aim::Memory => (self.estimate.memory * 10.0).round() / 10.0,
-            Aim::Time { .. } => (self.estimate.time * 10.0).round() / 10.0,
-        };
-        let shares = goal.aims().iter().map(share);
-        let of_rank = shares.zip([1.0, 0.1]).map(|(share, weight)| share * weight);
-        1.0 - of_rank.reduce(|first, next| if first > 0.0 { first } else { next }).unwrap_or(0.0)
-    }
+    /// What the runs that it still takes at the least will take.
+    pub rest: Duration,
+    /// The longest that it will still take, if there is a bound.
+    pub left: Option<Duration>,
 }
 
 /// What came of a session.
@@ -175,8 +109,12 @@ pub struct Advice {
     pub batch: usize,
     /// How runs as it is have failed that were repeated.
     pub failed: Vec<String>,
+    /// The signal that ended it before its time, if one did.
+    pub interrupted: Option<i32>,
     /// What it took.
     pub took: Duration,
+    /// The time for it in which all levers could have had as many runs as it takes to choose one.
+    pub wanted: Duration,
     /// Runs in all.
     pub runs: usize,
     /// What is to be known beside the figures.
@@ -184,39 +122,63 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// What these runs say.
+    pub fn of(
+        words: Vec<OsString>,
+        options: &Options,
+        seen: Seen,
+        base: Vec<Figures>,
+        arms: Vec<Arm>,
+    ) -> Self {
+        let (levers, out) = (of_levers(&arms), given_up(&arms));
+        let judgement = Runs { base: &base, levers: &levers, out: &out }.judge(&criteria(options));
+        Self {
+            words,
+            options: options.clone(),
+            seen,
+            base,
+            arms,
+            judgement,
+            batch: 1,
+            failed: Vec::new(),
+            interrupted: None,
+            took: Duration::ZERO,
+            wanted: Duration::ZERO,
+            runs: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    /// A signal ended it: what is not shown beyond doubt might have looked otherwise in the end, and is not chosen.
+    pub(crate) fn interrupt(&mut self, signal: i32) {
+        let Judgement { standings, choice, .. } = &mut self.judgement;
+        *choice = choice.filter(|(arm, aim)| standings[*arm] == Standing::Shown(*aim));
+        self.interrupted = Some(signal);
+    }
+
     /// The runs of the levers, in the order of the registry.
     pub fn levers(&self) -> Vec<Vec<Figures>> {
         of_levers(&self.arms)
     }
 
-    /// How many levers were not tried, or not often enough, for lack of time.
-    pub fn untried(&self) -> usize {
-        self.arms.iter().filter(|arm| arm.state == State::NoTime).count()
+    /// How many levers were not tried at all for lack of time, and how many not often enough.
+    pub fn untried(&self) -> [usize; 2] {
+        let short = || self.arms.iter().filter(|arm| arm.state == State::NoTime);
+        let never = short().filter(|arm| arm.runs.is_empty()).count();
+        [never, short().count() - never]
     }
 
     /// Whether no lever is known to help, and one may: some were not tried for lack of time, or one looks worth it and
     /// the runs differ too much to tell.
     pub fn undecided(&self) -> bool {
-        let open = self.untried() > 0 || self.judgement.perhaps.is_some();
-        self.judgement.choice.is_none() && open
+        let open = self.untried() != [0, 0] || self.judgement.perhaps.is_some();
+        self.judgement.choice.is_none() && (open || self.interrupted.is_some())
     }
 
     /// The criteria by which it was judged.
     pub fn criteria(&self) -> Criteria {
         criteria(&self.options)
     }
-}
-
-fn of_levers(arms: &[Arm]) -> Vec<Vec<Figures>> {
-    let figures = |arm: &Arm| match arm.state {
-        State::Breaks(_) | State::Starves(_) => Vec::new(),
-        _ => arm.runs.clone(),
-    };
-    arms.iter().map(figures).collect()
-}
-
-fn given_up(arms: &[Arm]) -> Vec<bool> {
-    arms.iter().map(|arm| arm.state == State::Out).collect()
 }
 
 fn criteria(options: &Options) -> Criteria {
@@ -244,27 +206,18 @@ pub fn advise(
     let stage = Stage { target: &target, signals, metric, load: options.load.as_ref() };
     let begun = Instant::now();
     let session = Session::begin(stage, options, begun, progress).and_then(Session::rounds);
-    if session.is_err() {
+    if session.as_ref().map_or(true, |session| session.interrupted.is_some()) {
         orphans::end(linux, &[])?;
     }
     let session = session?;
-    let (levers, out) = (of_levers(&session.arms), given_up(&session.arms));
-    let runs = Runs { base: &session.base, levers: &levers, out: &out };
-    let judgement = runs.judge(&criteria(options));
-    let notes = session.notes(&runs);
-    Ok(Advice {
-        words: words.to_vec(),
-        options: options.clone(),
-        judgement,
-        notes,
-        took: begun.elapsed(),
-        seen: session.seen,
-        base: session.base,
-        arms: session.arms,
-        batch: session.batch,
-        failed: session.failed,
-        runs: session.count,
-    })
+    let (wanted, notes) = (session.wanted(), session.notes());
+    let Session { seen, base, arms, batch, failed, count, interrupted, .. } = session;
+    let advice = Advice::of(words.to_vec(), options, seen, base, arms);
+    let mut advice = Advice { wanted, notes, batch, failed, runs: count, ..advice };
+    if let Some(signal) = interrupted {
+        advice.interrupt(signal);
+    }
+    Ok(Advice { took: begun.elapsed(), ..advice })
 }
 
 /// A session on its way.
@@ -273,11 +226,8 @@ struct Session<'a> {
     options: &'a Options,
     progress: &'a mut dyn FnMut(Progress<'_>),
     begun: Instant,
-    /// Time for it all, and in times of what a run takes.
-    time: Duration,
-    times: u32,
-    /// The most that it may grow to.
-    most_time: Duration,
+    /// What the shortest run of the command as it is took, seconds.
+    shortest: f64,
     /// The longest that a run may take.
     limit: Duration,
     batch: usize,
@@ -292,6 +242,8 @@ struct Session<'a> {
     arms: Vec<Arm>,
     count: usize,
     random: Random,
+    /// The signal that ended it.
+    interrupted: Option<i32>,
 }
 
 impl<'a> Session<'a> {
@@ -303,7 +255,9 @@ impl<'a> Session<'a> {
         progress: &'a mut dyn FnMut(Progress<'_>),
     ) -> Result<Self> {
         let limit = options.within.unwrap_or(LONGEST);
-        progress(Progress { runs: 0, now: "as it is", levers: 0, left: limit });
+        let left = options.within;
+        progress(Progress { runs: 0, now: "as it is", levers: 0, rest: Duration::ZERO, left });
+        let began = Instant::now();
         let run = stage.run(&Start::default(), Manner { limit, marks: true })?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
@@ -313,23 +267,15 @@ impl<'a> Session<'a> {
             false => 1,
         };
         let batch = batch.min(MANY);
-        let turn = if options.load.is_some() { TURN } else { 0.02 };
-        let each = if options.load.is_some() { wall + Duration::from_secs_f64(TURN) } else { wall };
+        let each = began.elapsed().as_secs_f64() * batch as f64;
         let seen = seen(&run, stage.target);
         let arms = arms(stage.target, &seen, options)?;
-        let levers = arms.iter().filter(|arm| arm.plays()).count();
-        // As many as are asked for, and as many again for what takes longer.
-        let asked = options.rounds.unwrap_or(0) * (levers + 1) * 2;
-        let times = TIMES.max(u32::try_from(asked).unwrap_or(u32::MAX));
-        let time = options.within.unwrap_or(TIME.max(each.saturating_mul(times)));
         Ok(Self {
-            times,
-            time,
-            most_time: options.within.unwrap_or(time.saturating_mul(PATIENCE)),
+            shortest: each,
             // A lever that makes it take so much longer helps nobody.
             limit: (wall * 5 + Duration::from_secs(10)).min(limit),
             batch,
-            pace: Pace::new((seen.seconds + turn) * batch as f64),
+            pace: Pace::new(each),
             seen,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
@@ -342,11 +288,34 @@ impl<'a> Session<'a> {
             options,
             progress,
             begun,
+            interrupted: None,
         })
     }
 
-    /// Rounds until the rule says stop, or time is over.
+    /// Rounds until the rule says stop, or time is over, or somebody does.
     fn rounds(mut self) -> Result<Self> {
+        let settled = match self.until_settled() {
+            Ok(settled) => settled,
+            Err(error) => match error.downcast_ref() {
+                Some(Interrupted(signal)) => {
+                    self.interrupted = Some(*signal);
+                    false
+                }
+                None => return Err(error),
+            },
+        };
+        for arm in self.arms.iter_mut().filter(|arm| arm.waits()) {
+            arm.state = match arm.runs.len() {
+                LEAST.. => State::Tried,
+                1.. if settled => State::Out,
+                _ => State::NoTime,
+            };
+        }
+        Ok(self)
+    }
+
+    /// Rounds until the rule says stop; whether it did before time was over.
+    fn until_settled(&mut self) -> Result<bool> {
         let criteria = criteria(self.options);
         let mut settled = false;
         while let Some(mut order) = self.next(settled) {
@@ -354,11 +323,16 @@ impl<'a> Session<'a> {
             // The base is the arm beyond the last.
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
+            let before = self.count;
             for arm in order {
-                match arm < self.arms.len() {
-                    true => self.try_lever(arm)?,
-                    false => self.as_it_is()?,
+                match self.arms.get(arm).map(|arm| arm.took) {
+                    Some(took) if self.has_time(took) => self.try_lever(arm)?,
+                    None if self.has_time(self.pace.base) => self.as_it_is()?,
+                    _ => {}
                 }
+            }
+            if self.count == before {
+                break;
             }
             self.compare_output();
             if self.options.rounds.is_some() {
@@ -373,33 +347,65 @@ impl<'a> Session<'a> {
             }
             settled = judgement.stop && self.base.len() >= LEAST;
         }
-        for arm in self.arms.iter_mut().filter(|arm| arm.waits()) {
-            arm.state = match arm.runs.len() {
-                LEAST.. => State::Tried,
-                1.. if settled => State::Out,
-                _ => State::NoTime,
-            };
+        Ok(settled)
+    }
+
+    /// Time for it all.
+    fn time(&self) -> Duration {
+        match (self.options.within, self.options.rounds) {
+            (Some(time), _) => time,
+            (None, Some(_)) => FOREVER,
+            (None, None) => TIME.max(Duration::from_secs_f64(self.shortest * TIMES)),
         }
-        Ok(self)
+    }
+
+    /// Time that is left, seconds.
+    fn left(&self) -> f64 {
+        self.time().saturating_sub(self.begun.elapsed()).as_secs_f64()
+    }
+
+    /// Whether another run fits of an arm whose last one took so long.
+    fn has_time(&self, last: Option<f64>) -> bool {
+        self.pace.next_run(last) <= self.left()
+    }
+
+    /// What the runs take that those arms lack which it is asked of, and the command as it is beside them, seconds.
+    fn lacking(&self, asked: impl Fn(&Arm) -> bool) -> f64 {
+        let wanted = self.options.rounds.unwrap_or(LEAST);
+        let lacks =
+            |runs: usize, took| wanted.saturating_sub(runs) as f64 * self.pace.next_run(took);
+        let arms = self.arms.iter().filter(|arm| asked(arm));
+        let levers: f64 = arms.map(|arm| lacks(arm.runs.len(), arm.took)).sum();
+        levers + lacks(self.base.len(), self.pace.base)
+    }
+
+    /// The time in which all levers that may help could have had as many runs as it takes, rounded up.
+    fn wanted(&self) -> Duration {
+        const STEP: f64 = 10.0;
+        let lacking = self.lacking(|arm| arm.state == State::NoTime);
+        // Runs differ; and where there are few, more are needed.
+        let all = self.begun.elapsed().as_secs_f64() + lacking * 1.25;
+        Duration::from_secs_f64((all / STEP).ceil() * STEP)
     }
 
     /// The arms of the next round; none if there is to be no more.
     fn next(&mut self, settled: bool) -> Option<Vec<usize>> {
-        let wanted = Duration::from_secs_f64(self.pace.each() * f64::from(self.times));
-        self.time = self.time.max(wanted.min(self.most_time));
-        let left = self.time.saturating_sub(self.begun.elapsed()).as_secs_f64();
         if !self.base.is_empty() {
             let levers = of_levers(&self.arms);
             let runs = Runs { base: &self.base, levers: &levers, out: &[] };
             self.pace.enough = runs.enough(&criteria(self.options));
         }
+        let left = self.left();
         play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
     }
 
-    fn run(&mut self, name: &str, start: &Start) -> Result<Run> {
+    /// A run, or a batch of them, and what it took, seconds.
+    fn run(&mut self, name: &str, start: &Start) -> Result<(Run, f64)> {
         let levers = self.arms.iter().filter(|arm| arm.plays()).count();
-        let left = self.time.saturating_sub(self.begun.elapsed());
-        (self.progress)(Progress { runs: self.count, now: name, levers, left });
+        let left = self.left();
+        let rest = Duration::from_secs_f64(self.lacking(Arm::plays).min(left));
+        let left = (self.time() < FOREVER).then(|| Duration::from_secs_f64(left));
+        (self.progress)(Progress { runs: self.count, now: name, levers, rest, left });
         self.count += 1;
         let begun = Instant::now();
         let mut runs = Vec::new();
@@ -413,13 +419,14 @@ impl<'a> Session<'a> {
                 break;
             }
         }
-        self.pace.took(begun.elapsed().as_secs_f64());
-        Ok(merged(runs))
+        let took = begun.elapsed().as_secs_f64();
+        self.pace.took(took);
+        Ok((merged(runs), took))
     }
 
     /// A run as it is.
     fn as_it_is(&mut self) -> Result<()> {
-        let mut run = self.run("as it is", &Start::default())?;
+        let (mut run, mut took) = self.run("as it is", &Start::default())?;
         if let Some(how) = failure(&run) {
             self.failed.push(how);
             let count = self.failed.len();
@@ -430,11 +437,13 @@ impl<'a> Session<'a> {
                 self.base.len() + 1 + count,
                 self.failed[count - 1]
             );
-            run = self.run("as it is", &Start::default())?;
+            (run, took) = self.run("as it is", &Start::default())?;
             if failure(&run).is_some() {
                 return self.as_it_is();
             }
         }
+        self.pace.base = Some(took);
+        self.shortest = self.shortest.min(took);
         self.digests.insert(run.digest);
         self.base.push(Figures { round: self.round, ..run.figures });
         Ok(())
@@ -444,12 +453,16 @@ impl<'a> Session<'a> {
     fn try_lever(&mut self, arm: usize) -> Result<()> {
         let Some(start) = self.arms[arm].start.clone() else { return Ok(()) };
         let name = self.arms[arm].lever.name();
-        let mut run = self.run(name, &start)?;
+        let (mut run, mut took) = self.run(name, &start)?;
         if failure(&run).is_some() {
-            run = self.run(name, &start)?;
+            if !self.has_time(Some(took)) {
+                return Ok(());
+            }
+            (run, took) = self.run(name, &start)?;
         }
         let failed = failure(&run);
         let arm = &mut self.arms[arm];
+        arm.took = Some(took);
         if let Some(how) = failed {
             let said = if run.complaint.is_empty() {
                 String::new()
@@ -487,7 +500,9 @@ impl<'a> Session<'a> {
     }
 
     /// What is to be known beside the figures.
-    fn notes(&self, runs: &Runs<'_>) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
+        let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
+        let runs = Runs { base: &self.base, levers: &levers, out: &out };
         let mut notes = Vec::new();
         let noise = |quantity| runs.noise(quantity).map(|noise| noise * 100.0);
         if let (Some(wall), Some(cpu)) = (noise(Quantity::Wall), noise(Quantity::Cpu))
@@ -552,6 +567,7 @@ fn play(
         (0..arms.len()).filter(|arm| arms[*arm].waits() && needs(&arms[*arm])).collect();
     let candidate = |arm: &usize| Candidate {
         runs: levers[*arm].len(),
+        took: arms[*arm].took,
         promise: match levers[*arm].len() {
             0 => arms[*arm].hope(options.goal),
             _ => runs.promise(*arm, &criteria),
@@ -595,15 +611,14 @@ fn merged(mut runs: Vec<Run>) -> Run {
     all
 }
 
-/// Time from one turn of a server to the next, its start and rest among it, beside what the client takes.
-const TURN: f64 = 1.3;
-
 fn seen(run: &Run, target: &Target) -> Seen {
     let mut seen = Seen::of(run.looks.clone());
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
     (seen.allocator, seen.malloc) = (run.allocator.or(target.allocator), run.malloc);
+    seen.not_asked.clone_from(&run.not_asked);
+    seen.charge = run.figures.charge.map(|bytes| bytes as u64);
     seen.cold = cold(run, seen.peak.bytes);
     seen
 }
@@ -651,9 +666,7 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
             Ok(_) if !matters => State::NotTried(estimate.why.clone()),
             Ok(_) => State::Tried,
         };
-        let start = start.ok();
-        let (runs, digests) = (Vec::new(), BTreeSet::new());
-        Arm { lever: *lever, estimate, start, state, runs, digests, live: None }
+        Arm::new(*lever, estimate, start.ok(), state)
     };
     Ok(REGISTRY.iter().map(arm).collect())
 }
@@ -661,6 +674,7 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lever::Estimate;
 
     fn run(wall: f64, peak: f64, mean: Option<f64>) -> Run {
         Run {
@@ -678,6 +692,7 @@ mod tests {
             live: None,
             allocator: None,
             malloc: None,
+            not_asked: None,
             digest: 1,
             complaint: String::new(),
             left: false,
@@ -706,45 +721,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_ran_out_is_not_told_as_a_broken_command() {
-        let told = |state: State| state.trouble().map(|(what, how)| format!("{what}: {how}"));
-        let starves = told(State::Starves("killed at 64 MiB".into()));
-        assert_eq!(starves.as_deref(), Some("needs more memory than there is: killed at 64 MiB"));
-        assert_eq!(
-            told(State::Breaks("exit 1".into())).as_deref(),
-            Some("breaks the command: exit 1")
-        );
-        assert_eq!(told(State::NoTime), None);
-    }
-
-    #[test]
-    fn before_anything_ran_what_is_wanted_first_counts_and_guesses_are_rough() {
-        let arm = |memory: f64, time: f64| Arm {
-            lever: REGISTRY[0],
-            estimate: Estimate::up_to(memory, time, ""),
-            start: None,
-            state: State::Tried,
-            runs: Vec::new(),
-            digests: BTreeSet::new(),
-            live: None,
-        };
-        let hope = |memory, time| arm(memory, time).hope(Goal::Both);
-        assert_eq!(hope(0.998, 0.1), hope(0.999, 1.0));
-        assert!(hope(0.8, 0.0) < hope(0.2, 1.0) && hope(0.2, 0.0) < hope(0.0, 1.0));
-        assert!(hope(0.0, 1.0) < hope(0.0, 0.0) && hope(0.0, 0.0) == 1.0);
-        assert!(arm(1.0, 0.0).hope(Goal::Speed) > arm(0.0, 0.5).hope(Goal::Speed));
-    }
-
-    #[test]
     fn a_lever_that_was_put_off_plays_when_runs_turn_out_to_be_short() {
-        let arm = |memory: f64| Arm {
-            lever: REGISTRY[0],
-            estimate: Estimate::up_to(memory, 0.0, ""),
-            start: Some(Start::default()),
-            state: State::Tried,
-            runs: Vec::new(),
-            digests: BTreeSet::new(),
-            live: None,
+        let arm = |memory: f64| {
+            let estimate = Estimate::up_to(memory, 0.0, "");
+            Arm::new(REGISTRY[0], estimate, Some(Start::default()), State::Tried)
         };
         let mut arms = [0.1, 0.9, 0.5].map(arm);
         let options = Options {

@@ -71,6 +71,8 @@ pub struct Run {
     pub allocator: Option<Allocator>,
     /// What that held free at rest, at its most, if it was asked.
     pub malloc: Option<MallocFree>,
+    /// Why that is not known, if it was to be asked.
+    pub not_asked: Option<String>,
     /// Digest of what it printed.
     pub digest: u64,
     /// The last line of what it complained about.
@@ -172,12 +174,12 @@ impl Stage<'_> {
             live: seen.live,
             allocator: seen.allocator,
             malloc: seen.malloc,
+            not_asked: seen.not_asked,
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
-            complaint: if asked.is_some() {
-                complaint.unwrap_or_default()
-            } else {
-                err.last_line()
+            complaint: match asked {
+                Some(_) => complaint.unwrap_or_default(),
+                None => err.last_line(),
             },
             left,
         }))
@@ -220,9 +222,10 @@ impl Stage<'_> {
             }
             let rest = limit.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
             let received = self.signals.wait(rest.min(Duration::from_secs(1)))?;
-            if received.is_some_and(|received| received.signal != signal::CHILD) {
+            let ends = received.map(|received| received.signal);
+            if let Some(signal) = ends.filter(|signal| *signal != signal::CHILD) {
                 stop(child)?;
-                return Err(Interrupted.into());
+                return Err(Interrupted(signal).into());
             }
         }
     }
@@ -287,6 +290,7 @@ struct Seen {
     live: Option<u64>,
     allocator: Option<Allocator>,
     malloc: Option<MallocFree>,
+    not_asked: Option<String>,
 }
 
 /// What the kernel and the processor counted in a run, in the order of [`COUNTED`].
@@ -319,11 +323,15 @@ struct Resting<'a> {
     linux: &'a Linux,
     /// Which, when it was looked at, and its CPU time until then, seconds.
     last: Option<(Pid, f64, f64)>,
+    /// Which answered, and its CPU time until then: without more of that its heap is as it was.
+    told: Option<(Pid, f64)>,
+    /// How often it was asked and did not answer.
+    silent: usize,
 }
 
 impl Resting<'_> {
     /// Time that tells rest from work, seconds; and what part of a CPU makes it work.
-    const SPAN: f64 = 0.2;
+    const SPAN: f64 = 0.1;
     const PART: f64 = 0.05;
     /// Time for reading its heap.
     const READING: Duration = Duration::from_secs(1);
@@ -339,7 +347,37 @@ impl Resting<'_> {
         }
         self.last = Some((look.largest, look.seconds, cpu));
         let rests = pid == look.largest && cpu - before < span * Self::PART;
-        rests.then(|| malloc_free::of(self.linux, look.largest, Self::READING).0).flatten()
+        if !rests || self.told == Some((pid, cpu)) {
+            return None;
+        }
+        let free = malloc_free::of(self.linux, pid, Self::READING).0;
+        match free {
+            Some(_) => self.told = Some((pid, cpu)),
+            None => self.silent += 1,
+        }
+        free
+    }
+
+    /// Why nothing was told, if nothing was.
+    fn why_not(&self, allocator: Option<Allocator>) -> Option<String> {
+        let why = match (allocator, self.silent) {
+            _ if self.told.is_some() => return None,
+            (Some(other), _) if !matches!(other, Allocator::Glibc | Allocator::Jemalloc) => {
+                format!("{} does not tell from outside what it keeps free", other.name())
+            }
+            (_, 0) => format!(
+                "it never rested for {} s, and a heap is not read while it changes",
+                Self::SPAN
+            ),
+            (None, _) => "which malloc it has is not known".into(),
+            (Some(name), times) => format!(
+                "{} was read {times} times while it rested, and was not sound, partly in swap, or too large to be read \
+                 in {} s",
+                name.name(),
+                Self::READING.as_secs()
+            ),
+        };
+        Some(why)
     }
 }
 
@@ -347,6 +385,8 @@ impl Seen {
     /// Pages are marked as not accessed when the run is this old, and again each time that it is twice as old: so the
     /// last mark is at least half of the run before its end.
     const FIRST_MARK: f64 = 0.1;
+    /// Time between two looks, at the most, where a rest is to be noticed.
+    const CLOSE: Duration = Duration::from_millis(100);
 
     fn watch(
         linux: &Linux,
@@ -364,7 +404,7 @@ impl Seen {
         };
         let mut seen = Self::default();
         let (mut watch, mut page) = (Watch::begin(linux), None);
-        let mut resting = Resting { linux, last: None };
+        let mut resting = Resting { linux, last: None, told: None, silent: 0 };
         let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.look(&[pid]).filter(executes) {
@@ -375,8 +415,8 @@ impl Seen {
                     next = look.seconds * 2.0;
                 }
                 if marks && let Some(free) = resting.asked(&look) {
-                    let most = seen.malloc.map_or(0, |most| most.returnable);
-                    seen.malloc = if free.returnable >= most { Some(free) } else { seen.malloc };
+                    let most = seen.malloc.map_or(0, |most| most.free);
+                    seen.malloc = if free.free >= most { Some(free) } else { seen.malloc };
                 }
                 if heap {
                     page = page.or_else(|| stats_page::locate(linux, look.largest).ok().flatten());
@@ -384,12 +424,14 @@ impl Seen {
                     seen.live = seen.live.max(live);
                 }
             }
-            let until = Instant::now() + watch.pause();
+            let longest = if marks { Self::CLOSE } else { Duration::MAX };
+            let until = Instant::now() + watch.pause().min(longest);
             while Instant::now() < until && !over.load(Ordering::Relaxed) {
                 let rest = until.saturating_duration_since(Instant::now());
                 std::thread::sleep(rest.min(Duration::from_millis(4)));
             }
         }
+        seen.not_asked = resting.why_not(seen.allocator).filter(|_| marks);
         seen
     }
 }

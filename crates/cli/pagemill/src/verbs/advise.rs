@@ -16,9 +16,9 @@ use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{Tier, Touches};
 use pagemill_experiments::recorded::Program;
-use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_launch::exit::{Exit, permitted};
+use pagemill_kernel::{Kind, Linux};
+use pagemill_launch::exit::{self, Exit};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::recording::Redactor;
@@ -26,7 +26,7 @@ use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid, Source as _};
 use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,7 +42,9 @@ Examples:
 
 const AFTER: &str = "\
 Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, the command fails by itself, or \
-undecided: time was short for some levers; with --counters 0, or 1 if some runs failed; 126 it cannot be executed, 127 it was not found.";
+undecided: time was short for some levers; with --counters 0, or 1 if some runs failed; 4 this user may not look \
+(-p); 126 it cannot be executed, 127 it was not found; 128 and the signal's number if one ended it: what was measured \
+until then is printed (130 Ctrl-C, 143 SIGTERM).";
 
 /// What to find a lever for, and what counts.
 #[derive(Debug, Args)]
@@ -58,7 +60,7 @@ pub struct Arguments {
     /// What counts as no slower, and as no more memory, percent.
     #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
     slower: f64,
-    /// Time for all runs together. Default: 50 s, or 25 times what a run takes.
+    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes.
     #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
     within: Option<Nanos>,
     /// A number that the command prints and that counts in place of time: a regular expression whose group is the
@@ -138,8 +140,47 @@ fn time(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.0)
 }
 
-/// Runs the verb.
+/// Between two lines on how far it is, where there is no terminal.
+const TOLD: Duration = Duration::from_secs(10);
+
+/// Runs the verb. Who asks for JSON gets it: an error is an answer, too.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let outcome = advised(arguments);
+    let Err(error) = &outcome else { return outcome };
+    let (exit, says) = match error.downcast_ref::<Interrupted>() {
+        Some(Interrupted(signal)) => {
+            let says =
+                "interrupted before anything was measured; nothing is left changed".to_owned();
+            (Exit::Code(by_signal(*signal)), says)
+        }
+        None => match exit::kind(error) {
+            Some(Kind::Permission) => (Exit::Permission, format!("{error:#}")),
+            _ => (Exit::Code(2), format!("{error:#}")),
+        },
+    };
+    eprintln!("pagemill: {says}");
+    if arguments.printed.json {
+        failed(&says, exit)?;
+    }
+    Ok(exit)
+}
+
+/// The exit code of who was ended by a signal.
+fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(2)
+}
+
+/// Prints why there is no answer.
+fn failed(error: &str, exit: Exit) -> Result<()> {
+    let code = match exit {
+        Exit::Code(code) => code,
+        Exit::Permission => 4,
+        _ => 2,
+    };
+    crate::answer::print("error", json!({ "verb": "advise", "error": error, "exit_code": code }))
+}
+
+fn advised(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     if arguments.command.is_empty() {
         return glance(&linux, arguments);
@@ -153,33 +194,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let path = match prepare::plain(&arguments.command)? {
         Prepared::Ready(_, path) => path,
-        Prepared::Refused(exit) => return Ok(exit),
+        Prepared::Refused(exit) => {
+            if arguments.printed.json {
+                let name = arguments.command[0].display();
+                failed(&format!("{name} is not there, or cannot be executed"), exit)?;
+            }
+            return Ok(exit);
+        }
     };
     pagemill_launch::context::ensure_room()?;
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
-    let mut line = pagemill_launch::progress::Progress::new("advise");
-    let mut progress = |progress: Progress<'_>| {
-        line.say(&format!(
-            "run {}, {} in play, {} s left at most: {}",
-            progress.runs + 1,
-            counted(progress.levers as u64, "lever", "levers"),
-            progress.left.as_secs(),
-            progress.now
-        ));
-    };
+    let mut line = pagemill_launch::progress::Progress::told("advise", TOLD);
+    let mut progress = |progress: Progress<'_>| line.say(&step(&progress));
     let advice =
         session::advise(&linux, &arguments.command, &path, &options, &signals, &mut progress);
     drop(line);
-    let advice = match advice {
-        Err(error) if error.downcast_ref::<Interrupted>().is_some() => {
-            eprintln!("pagemill: interrupted; nothing is left changed");
-            return Ok(Exit::Code(130));
-        }
-        advice => advice?,
-    };
-    let mut advice = advice;
+    let mut advice = advice?;
     let mut told = arguments.told(&mut advice.words);
     if arguments.counters {
         return counters(&linux, &advice, arguments.printed.json, &mut told);
@@ -193,14 +225,31 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         pagemill_launch::stdio::stdout(&told.text(advice.text()));
     }
-    Ok(match (advice.helps(), advice.undecided()) {
-        (true, _) => Exit::Finding,
-        (false, true) => {
+    Ok(match (advice.interrupted, advice.helps(), advice.undecided()) {
+        (Some(signal), ..) => {
+            eprintln!("pagemill: interrupted; nothing is left changed");
+            Exit::Code(by_signal(signal))
+        }
+        (None, true, _) => Exit::Finding,
+        (None, false, true) => {
             eprintln!("pagemill: {}", advice.conclusion());
             Exit::Code(2)
         }
-        (false, false) => Exit::Ok,
+        (None, false, false) => Exit::Ok,
     })
+}
+
+/// How far it is, and how long it takes yet.
+fn step(progress: &Progress<'_>) -> String {
+    let run = format!("run {}: {}", progress.runs + 1, progress.now);
+    let most = progress.left.map(|left| format!("{} s at most", left.as_secs()));
+    if progress.runs == 0 {
+        return [Some(run), most].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    }
+    let levers = counted(progress.levers as u64, "lever", "levers");
+    let rest = format!("about {} s to go", progress.rest.as_secs_f64().ceil());
+    let rest = [Some(rest), most].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    format!("{run}; {levers} in play, {rest}")
 }
 
 /// What was counted with and without huge pages.
@@ -210,7 +259,11 @@ fn counters(linux: &Linux, advice: &session::Advice, json: bool, told: &mut Told
         true => crate::answer::print("counters", told.json(counted.json()))?,
         false => pagemill_launch::stdio::stdout(&told.text(counted.text())),
     }
-    Ok(if counted.failed() == 0 { Exit::Ok } else { Exit::Finding })
+    Ok(match advice.interrupted {
+        Some(signal) => Exit::Code(by_signal(signal)),
+        None if counted.failed() == 0 => Exit::Ok,
+        None => Exit::Finding,
+    })
 }
 
 /// Estimates, of a process or a recording.
@@ -223,12 +276,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         }
         (None, None) => anyhow::bail!("name a command (-- CMD), a process (-p PID) or a recording"),
     };
-    let seen = match seen {
-        Err(error) if error.downcast_ref::<Interrupted>().is_some() => return Ok(Exit::Code(130)),
-        Err(error) => return permitted(Err(error)),
-        Ok(seen) => seen,
-    };
-    let mut seen = seen;
+    let mut seen = seen?;
     let mut told = arguments.told(&mut seen.words);
     if arguments.redact.redact {
         seen.whose = arguments.pid.map_or_else(String::new, |pid| format!("process {pid}"));
@@ -238,7 +286,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     } else {
         pagemill_launch::stdio::stdout(&told.text(seen.text()));
     }
-    Ok(Exit::Ok)
+    Ok(seen.interrupted.map_or(Exit::Ok, |signal| Exit::Code(by_signal(signal))))
 }
 
 /// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.
@@ -272,8 +320,9 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let slower = touches.map(|touches| touches.slower(tier)).transpose().with_context(named)?;
     if json {
         let nothing = || {
-            serde_json::json!({
+            json!({
                 "whose": null, "command": null, "seen": null, "levers": null, "notes": [], "next": null,
+                "conclusion": null, "not_again": null, "interrupted": false,
             })
         };
         let mut answer = seen.as_ref().map_or_else(nothing, glance::Glance::json);

@@ -61,7 +61,7 @@ impl Lever for Allocator {
     fn estimate(&self, seen: &Seen) -> Estimate {
         match seen.allocator {
             Some(has) if has.name() == self.name => Estimate::nothing("it has it as it is"),
-            _ => seen.other_malloc(),
+            _ => seen.other_malloc(false),
         }
     }
 }

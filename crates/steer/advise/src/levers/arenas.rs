@@ -30,12 +30,14 @@ impl Lever for Arenas {
             return Estimate::nothing("it has one thread, and so one arena");
         }
         seen.only_with(Allocator::Glibc, || {
-            let share = seen.share(
-                seen.malloc
-                    .filter(|_| seen.lives)
-                    .map_or(seen.peak.anonymous, |malloc| malloc.free),
+            let free = seen.known().map_or(seen.peak.anonymous, |malloc| malloc.free);
+            let estimate = Estimate::up_to(
+                seen.share(free),
+                0.0,
+                "what its threads' arenas keep free is a part of this",
             );
-            Estimate::up_to(share, 0.0, "what its threads' arenas keep free is a part of this")
+            let likely = estimate.memory / 2.0;
+            estimate.likely(likely)
         })
     }
 }

@@ -26,6 +26,6 @@ impl Lever for Compact {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        seen.other_malloc()
+        seen.other_malloc(true)
     }
 }

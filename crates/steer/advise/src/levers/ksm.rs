@@ -38,6 +38,6 @@ impl Lever for Ksm {
                 "ksmd needs several seconds to merge anything, and it ends before",
             );
         }
-        seen.other_malloc()
+        seen.other_malloc(true)
     }
 }

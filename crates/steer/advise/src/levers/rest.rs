@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::{Seen, bytes};
 
 /// A command that rests for less in all, seconds, is not noticed to rest.
 const REST: f64 = 0.4;
@@ -38,20 +38,22 @@ impl Lever for Rest {
 
 /// What is free whenever it rests.
 fn at_rest(seen: &Seen) -> Estimate {
-    // Several threads may work at once: then a rest is missed here, which only costs a trial.
-    let threads = seen.peak.threads.max(1) as f64;
-    let waited = seen.looks.last().and_then(|look| look.waited).unwrap_or_default().as_secs_f64();
-    if seen.seconds - (seen.user + seen.system + waited) / threads < REST {
+    if seen.rested() < REST {
         return Estimate::nothing("it hardly rests, and is trimmed when it does");
     }
     if let Some(malloc) = seen.malloc {
         let share = seen.share(malloc.returnable);
-        return Estimate::up_to(share, 0.0, "whole pages that glibc's malloc held free at rest");
+        let whole = bytes(malloc.returnable as f64);
+        return Estimate::up_to(
+            share,
+            0.0,
+            format!("glibc's malloc held {whole} free in whole pages when it rested"),
+        );
     }
-    let estimate = seen.other_malloc();
-    let why = match estimate.memory {
-        0.0 => estimate.why,
+    let other = seen.other_malloc(false);
+    let why = match other.memory {
+        0.0 => other.why,
         _ => "what malloc keeps free while it rests is a part of this".into(),
     };
-    Estimate::up_to(estimate.memory, 0.0, why)
+    Estimate { time: 0.0, why, ..other }
 }

@@ -1,0 +1,133 @@
+//! A lever that is tried, what its runs gave, and what became of it.
+
+use std::collections::BTreeSet;
+
+use crate::lever::{Estimate, Lever, Start};
+use crate::rule::{Aim, Figures, Goal};
+
+/// What became of a lever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is in play, and in the end: it was tried as often as it takes.
+    Tried,
+    /// It was given up after some runs, for it could not win.
+    Out,
+    /// It is put off, for time is short; in the end: it was not tried, or not often enough.
+    NoTime,
+    /// It was not tried, and why.
+    NotTried(String),
+    /// The command does not work under it, and how.
+    Breaks(String),
+    /// The command is killed for want of memory under it, and how.
+    Starves(String),
+}
+
+impl State {
+    /// What it does to a command that cannot run under it, and how that was seen.
+    pub fn trouble(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Self::Breaks(how) => Some(("breaks the command", how)),
+            Self::Starves(how) => Some(("needs more memory than there is", how)),
+            Self::Tried | Self::Out | Self::NoTime | Self::NotTried(_) => None,
+        }
+    }
+}
+
+/// A lever, and its runs.
+#[derive(Clone)]
+pub struct Arm {
+    /// The lever.
+    pub lever: &'static dyn Lever,
+    /// What it may bring.
+    pub estimate: Estimate,
+    /// How the command is started under it; none if it cannot be.
+    pub start: Option<Start>,
+    /// What became of it.
+    pub state: State,
+    /// What each run gave.
+    pub runs: Vec<Figures>,
+    /// Digests of what the command printed under it.
+    pub(crate) digests: BTreeSet<u64>,
+    /// Live bytes of our heap at its fullest.
+    pub live: Option<u64>,
+    /// What the last run took from its start to the next, seconds.
+    pub took: Option<f64>,
+}
+
+impl Arm {
+    /// One that has not run.
+    pub(crate) fn new(
+        lever: &'static dyn Lever,
+        estimate: Estimate,
+        start: Option<Start>,
+        state: State,
+    ) -> Self {
+        let (runs, digests) = (Vec::new(), BTreeSet::new());
+        Self { lever, estimate, start, state, runs, digests, live: None, took: None }
+    }
+
+    pub(crate) fn plays(&self) -> bool {
+        self.state == State::Tried
+    }
+
+    /// Whether it runs when there is time.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(self.state, State::Tried | State::NoTime)
+    }
+
+    /// The best that it may well bring before it has run, as a ratio to the command as it is: for what is wanted first,
+    /// or, if that is nothing, a tenth of what is wanted next. In tenths, for a guess is no finer: among equals the
+    /// first of the registry, which asks least, comes first.
+    pub(crate) fn hope(&self, goal: Goal) -> f64 {
+        let share = |aim: &Aim| match aim {
+            Aim::Memory => (self.estimate.likely * 10.0).round() / 10.0,
+            Aim::Time { .. } => (self.estimate.time * 10.0).round() / 10.0,
+        };
+        let shares = goal.aims().iter().map(share);
+        let of_rank = shares.zip([1.0, 0.1]).map(|(share, weight)| share * weight);
+        1.0 - of_rank.reduce(|first, next| if first > 0.0 { first } else { next }).unwrap_or(0.0)
+    }
+}
+
+/// The runs of each lever; none of one that cannot be chosen.
+pub(crate) fn of_levers(arms: &[Arm]) -> Vec<Vec<Figures>> {
+    let figures = |arm: &Arm| match arm.state {
+        State::Breaks(_) | State::Starves(_) => Vec::new(),
+        _ => arm.runs.clone(),
+    };
+    arms.iter().map(figures).collect()
+}
+
+pub(crate) fn given_up(arms: &[Arm]) -> Vec<bool> {
+    arms.iter().map(|arm| arm.state == State::Out).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lever::REGISTRY;
+
+    #[test]
+    fn memory_that_ran_out_is_not_told_as_a_broken_command() {
+        let told = |state: State| state.trouble().map(|(what, how)| format!("{what}: {how}"));
+        let starves = told(State::Starves("killed at 64 MiB".into()));
+        assert_eq!(starves.as_deref(), Some("needs more memory than there is: killed at 64 MiB"));
+        assert_eq!(
+            told(State::Breaks("exit 1".into())).as_deref(),
+            Some("breaks the command: exit 1")
+        );
+        assert_eq!(told(State::NoTime), None);
+    }
+
+    #[test]
+    fn before_anything_ran_what_is_wanted_first_counts_and_guesses_are_rough() {
+        let arm = |memory: f64, time: f64| {
+            Arm::new(REGISTRY[0], Estimate::up_to(memory, time, ""), None, State::Tried)
+        };
+        let hope = |memory, time| arm(memory, time).hope(Goal::Both);
+        assert_eq!(hope(0.998, 0.1), hope(0.999, 1.0));
+        assert!(hope(0.8, 0.0) < hope(0.2, 1.0) && hope(0.2, 0.0) < hope(0.0, 1.0));
+        assert!(hope(0.0, 1.0) < hope(0.0, 0.0) && hope(0.0, 0.0) == 1.0);
+        assert!(arm(1.0, 0.0).hope(Goal::Speed) > arm(0.0, 0.5).hope(Goal::Speed));
+    }
+}
