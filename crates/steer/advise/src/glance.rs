@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
 use crate::lever::{Lever, REGISTRY, Start, Target};
+use crate::levers::colder::Colder;
 use crate::look::{Seen, bytes, wrapped};
 use crate::marks::Marks;
 
@@ -361,13 +362,9 @@ impl Glance {
     /// What it comes to, in a sentence.
     pub fn conclusion(&self) -> String {
         let ranked = self.ranked();
-        let first =
-            ranked.iter().find(|(_, estimate, start)| start.is_ok() && estimate.memory >= WORTH);
-        let unknown: Vec<&str> = ranked
-            .iter()
-            .filter(|(_, estimate, start)| start.is_ok() && estimate.memory < WORTH)
-            .map(|(lever, ..)| lever.name())
-            .collect();
+        // What slower memory would bring is modelled from what was seen.
+        let known = |(lever, _, start): Row<'_>| start.is_ok() || lever.name() == Colder.name();
+        let first = ranked.iter().find(|row| known(row) && row.1.memory >= WORTH);
         let what = match first {
             Some((lever, estimate, _)) => format!(
                 "{} may bring most: up to {:.0} % of its memory ({})",
@@ -375,12 +372,11 @@ impl Glance {
                 estimate.memory * 100.0,
                 estimate.why
             ),
-            None if unknown.is_empty() => "no lever may help, by what was seen".into(),
-            None => format!(
-                "no lever may bring {:.0} % of its memory; what {} would bring in time only a trial tells",
-                WORTH * 100.0,
-                unknown.join(", ")
+            None if ranked.iter().any(|row| known(row)) => format!(
+                "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
+                WORTH * 100.0
             ),
+            None => "no lever may help, by what was seen".into(),
         };
         let how = match self.interrupted {
             Some(_) => "nothing was tried, and the look was interrupted",

@@ -12,9 +12,6 @@ use pagemill_analysis::statistics::median;
 
 use crate::rule::LEAST;
 
-/// Before the first round it is enough that all may run so often, for that round may show that some are out.
-const AT_FIRST: usize = 2;
-
 /// A lever that would run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
@@ -61,23 +58,21 @@ impl Pace {
     /// The candidates that run in the next round, by number, if `left` seconds are left and the command as it is has
     /// run `base` times. None if there is no time for a round, or nobody who needs one.
     pub fn next(&self, left: f64, base: usize, candidates: &[Candidate]) -> Option<Vec<usize>> {
-        // In the first round a single run of a single lever is better than none.
-        let at_first = if base == 0 { AT_FIRST } else { 1 };
-        (1..=at_first).rev().find_map(|first| self.fitting(left, base, candidates, first))
+        // Where not even the most promising can have as many, fewer are better than none: of two levers the first is
+        // to have three runs before the second has one, for one and two choose nothing.
+        let goals = if base == 0 { [LEAST, 2, 1] } else { [self.enough, LEAST, LEAST] };
+        goals.into_iter().find_map(|runs| self.fitting(left, base, candidates, runs))
     }
 
-    /// The same, where each is to run `first` times at the least if this is the first round.
+    /// The same, where each is to have so many runs.
     fn fitting(
         &self,
         left: f64,
         base: usize,
         candidates: &[Candidate],
-        first: usize,
+        wanted: usize,
     ) -> Option<Vec<usize>> {
-        let lacks = |runs: usize| match base {
-            0 => first,
-            _ => self.enough.saturating_sub(runs),
-        };
+        let lacks = |runs: usize| wanted.saturating_sub(runs);
         let mut order: Vec<usize> = (0..candidates.len()).collect();
         order.sort_by(|a, b| candidates[*a].promise.total_cmp(&candidates[*b].promise));
         let as_it_is = self.next_run(self.base);
@@ -189,7 +184,7 @@ mod tests {
         assert_eq!(pace.next(26.9, 0, &candidates), None, "a run that would not fit is not begun");
         assert_eq!(pace.next(13.5, 0, &[]), Some(vec![]), "the command as it is");
         assert_eq!(pace.next(13.4, 0, &[]), None);
-        assert_eq!(pace.next(10.0 * 13.5, 0, &candidates), Some(vec![2, 5, 3, 0]));
+        assert_eq!(pace.next(10.0 * 13.5, 0, &candidates), Some(vec![2, 5]), "three runs each");
         assert_eq!(pace.next(13.0, 1, &candidates), None);
         pace.took(0.5);
         assert_eq!(pace.next(13.0, 1, &candidates), Some(vec![2, 5, 3, 0, 1, 4]));
@@ -203,6 +198,17 @@ mod tests {
         assert_eq!(pace.next(1.9, LEAST, &candidates), None);
         assert_eq!(pace.next(7.0, LEAST, &candidates), Some(vec![0, 1]));
         assert_eq!(pace.next(1e9, LEAST, &[]), None, "nobody needs a run");
+    }
+
+    /// Eight levers had a run each, no time was left for more, and nothing was known of any.
+    #[test]
+    fn where_time_is_short_few_levers_have_the_runs_that_it_takes() {
+        let session = session(50.0, 4.5, &[0.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9], |_| 4.5);
+        assert_eq!(session.levers[..3], [LEAST, LEAST, 0], "{session:?}");
+        let mut pace = Pace::new(4.5);
+        pace.enough = 5;
+        let two = [candidate(1, 0.5), candidate(1, 0.6)];
+        assert_eq!(pace.next(20.0, 1, &two), Some(vec![0]), "three runs of one at the least");
     }
 
     #[test]

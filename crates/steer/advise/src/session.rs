@@ -85,8 +85,8 @@ pub struct Progress<'a> {
     pub now: &'a str,
     /// Levers in play.
     pub levers: usize,
-    /// What the runs that it still takes at the least will take.
-    pub rest: Duration,
+    /// What the runs will take that it takes as a rule; none if they were made and the answer is not clear yet.
+    pub rest: Option<Duration>,
     /// The longest that it will still take, if there is a bound.
     pub left: Option<Duration>,
 }
@@ -256,7 +256,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self> {
         let limit = options.within.unwrap_or(LONGEST);
         let left = options.within;
-        progress(Progress { runs: 0, now: "as it is", levers: 0, rest: Duration::ZERO, left });
+        progress(Progress { runs: 0, now: "as it is", levers: 0, rest: None, left });
         let began = Instant::now();
         let run = stage.run(&Start::default(), Manner { limit, marks: true })?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
@@ -371,7 +371,7 @@ impl<'a> Session<'a> {
 
     /// What the runs take that those arms lack which it is asked of, and the command as it is beside them, seconds.
     fn lacking(&self, asked: impl Fn(&Arm) -> bool) -> f64 {
-        let wanted = self.options.rounds.unwrap_or(LEAST);
+        let wanted = self.options.rounds.unwrap_or(self.pace.enough);
         let lacks =
             |runs: usize, took| wanted.saturating_sub(runs) as f64 * self.pace.next_run(took);
         let arms = self.arms.iter().filter(|arm| asked(arm));
@@ -403,7 +403,8 @@ impl<'a> Session<'a> {
     fn run(&mut self, name: &str, start: &Start) -> Result<(Run, f64)> {
         let levers = self.arms.iter().filter(|arm| arm.plays()).count();
         let left = self.left();
-        let rest = Duration::from_secs_f64(self.lacking(Arm::plays).min(left));
+        let rest = self.lacking(Arm::plays).min(left);
+        let rest = (rest > 0.0).then(|| Duration::from_secs_f64(rest));
         let left = (self.time() < FOREVER).then(|| Duration::from_secs_f64(left));
         (self.progress)(Progress { runs: self.count, now: name, levers, rest, left });
         self.count += 1;

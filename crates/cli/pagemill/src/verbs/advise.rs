@@ -247,7 +247,10 @@ fn step(progress: &Progress<'_>) -> String {
         return [Some(run), most].into_iter().flatten().collect::<Vec<_>>().join("; ");
     }
     let levers = counted(progress.levers as u64, "lever", "levers");
-    let rest = format!("about {} s to go", progress.rest.as_secs_f64().ceil());
+    let rest = match progress.rest {
+        Some(rest) => format!("about {} s to go", rest.as_secs_f64().ceil()),
+        None => "until the answer is clear".into(),
+    };
     let rest = [Some(rest), most].into_iter().flatten().collect::<Vec<_>>().join(", ");
     format!("{run}; {levers} in play, {rest}")
 }

@@ -28,7 +28,7 @@ impl Lever for Colder {
             Some(cold) => Estimate::up_to(
                 seen.share(cold.bytes),
                 0.0,
-                format!("not accessed in the last {:.1} s of its run", cold.seconds),
+                format!("not accessed in the last {:.1} s", cold.seconds),
             ),
             None => Estimate::nothing(
                 "what it accesses was not looked at: its memory is small, or it ends soon",
