@@ -610,10 +610,10 @@ mod tests {
             cpu: Some(*cpu),
             ..Figures::default()
         };
-        let arm = |((state, runs), lever): (&(State, &[(f64, f64)]), &&'static dyn Lever)| Arm {
+        let arm = |state: &State, runs: &[(f64, f64)], lever: &'static dyn Lever| Arm {
             runs: runs.iter().map(run).collect(),
             ..Arm::new(
-                *lever,
+                lever,
                 Estimate::up_to(0.5, 0.0, "for a reason"),
                 Some(Start::default()),
                 state.clone(),
@@ -631,7 +631,8 @@ mod tests {
             all: false,
             rounds: None,
         };
-        let arms = levers.iter().zip(REGISTRY).map(arm).collect();
+        let arms = levers.iter().zip(REGISTRY);
+        let arms = arms.map(|((state, runs), lever)| arm(state, runs, *lever)).collect();
         let base = base.iter().map(run).collect();
         Advice::of(vec!["true".into()], &options, Seen::default(), base, arms)
     }
