@@ -31,7 +31,8 @@
 //! CPU time, which is also what the first round goes by. CPU time is judged in shares of itself or of a quarter of the
 //! least wall time as it is, without what was waited for a CPU, whichever is more: of a program that sleeps, the 3 ms
 //! that it takes to load a library are half of its CPU time and nothing to anybody. So 2 % slower is never less than
-//! half a percent of one CPU.
+//! half a percent of one CPU. In the same way memory is judged in shares of 16 MiB where it is less: 5 % of what a shell
+//! takes is a page table, and how much of its tenth of a second it shared with a child.
 //!
 //! Where time is not CPU time, it is longer while others have the CPUs. How long the threads of a run were ready and
 //! waited is known (`/proc/PID/task/*/schedstat`); with `w` the share of that in the time that they were ready, medians
@@ -214,6 +215,8 @@ pub struct Criteria {
     pub most: usize,
     /// Whether more of the metric is better.
     pub more_is_better: bool,
+    /// Memory that is less is judged in shares of so many bytes.
+    pub small: f64,
 }
 
 /// The change of a quantity under a lever.
@@ -487,7 +490,8 @@ impl Judge<'_> {
             let inverse = self.time == Quantity::Metric && self.criteria.more_is_better;
             if inverse { change.inverted() } else { change }
         });
-        let memory = self.runs.change(lever, Quantity::Mean);
+        let small = self.criteria.small - self.runs.median(None, Quantity::Mean).unwrap_or(0.0);
+        let memory = self.runs.change_beside(lever, Quantity::Mean, small.max(0.0));
         match aim {
             Aim::Memory => Some((memory?, time)),
             Aim::Time { bounded } => {

@@ -38,6 +38,8 @@ const MOST: usize = 40;
 const LONGEST: Duration = Duration::from_secs(600);
 /// Anonymous memory that is worth looking for what is not accessed in it, bytes.
 const MUCH: u64 = 8 << 20;
+/// Memory that is less is judged in shares of so many bytes.
+const SMALL: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// Why a lever was not tried where others were named.
 pub(crate) const NOT_ASKED: &str = "it was not asked for";
@@ -188,6 +190,7 @@ fn criteria(options: &Options) -> Criteria {
         slower: options.slower,
         most: options.rounds.unwrap_or(MOST),
         more_is_better: options.metric.as_ref().is_some_and(|metric| metric.more_is_better),
+        small: SMALL,
     }
 }
 

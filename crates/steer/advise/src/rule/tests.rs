@@ -5,8 +5,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-const CRITERIA: Criteria =
-    Criteria { goal: Goal::Both, worth: 0.05, slower: 0.02, most: 40, more_is_better: false };
+const CRITERIA: Criteria = Criteria {
+    goal: Goal::Both,
+    worth: 0.05,
+    slower: 0.02,
+    most: 40,
+    more_is_better: false,
+    small: 0.0,
+};
 
 fn figures(memory: f64, time: f64) -> Figures {
     Figures {
@@ -26,6 +32,16 @@ fn quiet(levers: &[(f64, f64)], runs: usize) -> (Vec<Figures>, Vec<Vec<Figures>>
 
 fn judged(base: &[Figures], levers: &[Vec<Figures>], criteria: &Criteria) -> Judgement {
     Runs { base, levers, out: &[] }.judge(criteria)
+}
+
+/// A shell of 2 MiB that takes 0.8 of them was advised a setting of malloc that it does not use.
+#[test]
+fn less_of_little_memory_is_worth_nothing_and_more_of_it_costs_nothing() {
+    let (base, levers) = quiet(&[(0.6, 1.0), (1.4, 0.8)], 5);
+    let judged = |small| judged(&base, &levers, &Criteria { small, ..CRITERIA });
+    assert_eq!(judged(0.0).choice, Some((0, Aim::Memory)));
+    assert_eq!(judged(5000.0).choice, Some((1, Aim::Time { bounded: true })));
+    assert_eq!(judged(700.0).choice, Some((0, Aim::Memory)), "40 of 700 are more than 5 %");
 }
 
 #[test]
