@@ -88,6 +88,10 @@ pub trait Field: Sized {
     fn to_cell(&self) -> Cell;
     /// The value of a cell; `None` if the cell has another shape or lacks what must be there.
     fn from_cell(cell: Cell) -> Option<Self>;
+    /// How many bytes of text or numbers of a list it is.
+    fn length(&self) -> usize {
+        0
+    }
 }
 
 /// A type whose values are the rows of a dataset.
@@ -100,6 +104,8 @@ pub trait Row: Default {
     fn cell(&self, column: usize) -> Cell;
     /// Puts a cell into the row; whether it fits its column.
     fn set(&mut self, column: usize, cell: Cell) -> bool;
+    /// Bytes of text and numbers in lists of all cells.
+    fn length(&self) -> usize;
     /// The row's cells, in the order of [`Row::COLUMNS`].
     fn cells(&self) -> Vec<Cell> {
         (0..Self::COLUMNS.len()).map(|column| self.cell(column)).collect()
@@ -120,7 +126,7 @@ impl Field for Nanos {
 }
 
 macro_rules! optional_field {
-    ($type:ty, $shape:ident, $value:ident => $to:expr, $from:expr) => {
+    ($type:ty, $shape:ident, $value:ident => $to:expr, $from:expr $(, $length:expr)?) => {
         impl Field for Option<$type> {
             const SHAPE: Shape = Shape::$shape;
             fn to_cell(&self) -> Cell {
@@ -133,6 +139,9 @@ macro_rules! optional_field {
                     _ => None,
                 }
             }
+            $(fn length(&self) -> usize {
+                self.as_ref().map_or(0, $length)
+            })?
         }
     };
 }
@@ -141,8 +150,8 @@ optional_field!(u64, Number, value => *value, std::convert::identity);
 optional_field!(f64, Real, value => *value, std::convert::identity);
 optional_field!(Bytes, Number, value => value.0, Bytes);
 optional_field!(Nanos, Number, value => value.0, Nanos);
-optional_field!(Vec<u64>, Numbers, value => value.clone(), std::convert::identity);
-optional_field!(String, Text, value => value.clone(), std::convert::identity);
+optional_field!(Vec<u64>, Numbers, value => value.clone(), std::convert::identity, Vec::len);
+optional_field!(String, Text, value => value.clone(), std::convert::identity, String::len);
 
 /// Defines a row type: each field with its meaning, its type and the name of its column.
 macro_rules! row {
@@ -173,6 +182,9 @@ macro_rules! row {
                     return $crate::dataset::Field::to_cell(&self.$field);
                 })*
                 $crate::dataset::Cell::Absent
+            }
+            fn length(&self) -> usize {
+                0 $(+ $crate::dataset::Field::length(&self.$field))*
             }
             fn set(&mut self, column: usize, cell: $crate::dataset::Cell) -> bool {
                 let mut fields = 0..;

@@ -24,9 +24,12 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Rows of a file: parts are closed with half of it.
 const MOST_ROWS: u64 = if cfg!(test) { 1 << 16 } else { 1 << 19 };
-/// Values, or bytes of text, for each byte of the file, and of a file however small. Equal values take next to none.
+/// Rows, values of lists or bytes of text for each byte of the file …
 const MOST_A_BYTE: u64 = 64;
-const ALWAYS: u64 = 1 << 16;
+/// … and of a file however small: equal ones take next to no bytes. A part is closed with a quarter of these values,
+/// but its last row may have many.
+const ALWAYS: u64 = 1 << 24;
+const ROWS_ALWAYS: u64 = 1 << 18;
 /// Bytes of a page, and for each byte that they are compressed to.
 const MOST_OF_A_PAGE: usize = 1 << 28;
 const MOST_COMPRESSED: usize = 1 << 15;
@@ -131,7 +134,7 @@ impl<'a> File<'a> {
             });
         }
         // A column of equal values takes a few bytes a page whatever its length, so this is not exact.
-        let most = most(bytes).min(MOST_ROWS);
+        let most = most(bytes, ROWS_ALWAYS).min(MOST_ROWS);
         if rows > most {
             return Err(format!("{rows} rows in {} bytes", bytes.len()).into());
         }
@@ -140,7 +143,7 @@ impl<'a> File<'a> {
 
     /// What the columns of this file may hold together, beside one value a row.
     pub fn room(&self) -> Room {
-        Room(most(self.bytes))
+        Room(most(self.bytes, ALWAYS))
     }
 
     /// A column of a group, `None` if the group has none of that name, or an error if that is of another kind.
@@ -170,8 +173,8 @@ impl<'a> File<'a> {
     }
 }
 
-fn most(bytes: &[u8]) -> u64 {
-    (bytes.len() as u64).saturating_mul(MOST_A_BYTE).saturating_add(ALWAYS)
+fn most(bytes: &[u8], always: u64) -> u64 {
+    (bytes.len() as u64).saturating_mul(MOST_A_BYTE).saturating_add(always)
 }
 
 /// The most that definition and repetition levels may be, of each column, by its path.

@@ -26,6 +26,8 @@ pub(crate) trait Buffer: fmt::Debug + Send {
     fn first(&self) -> Option<Nanos>;
     /// How many rows there are.
     fn len(&self) -> usize;
+    /// Bytes of text and numbers in lists of the rows that were pushed.
+    fn length(&self) -> usize;
     /// All rows as the bytes of a part; none are left.
     fn encode(&mut self) -> Result<Vec<u8>>;
     /// Room for rows of the same dataset.
@@ -34,13 +36,13 @@ pub(crate) trait Buffer: fmt::Debug + Send {
     fn decode(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
 }
 
-/// The rows themselves.
+/// The rows themselves, and the length of those that were pushed.
 #[derive(Debug)]
-pub(crate) struct Rows<R>(VecDeque<R>);
+pub(crate) struct Rows<R>(VecDeque<R>, usize);
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self(VecDeque::new(), 0)
     }
 }
 
@@ -56,6 +58,7 @@ impl<R: Recorded + Clone + fmt::Debug + Send + 'static> Buffer for Rows<R> {
 
     fn push(&mut self, event: &Event) -> bool {
         let Some(row) = R::of(event) else { return false };
+        self.1 += row.length();
         // Recorders of one dataset may be some milliseconds behind each other.
         if self.0.back().is_some_and(|last| last.time() > row.time()) {
             let at = self.0.partition_point(|other| other.time() <= row.time());
@@ -78,11 +81,16 @@ impl<R: Recorded + Clone + fmt::Debug + Send + 'static> Buffer for Rows<R> {
         self.0.len()
     }
 
+    fn length(&self) -> usize {
+        self.1
+    }
+
     fn encode(&mut self) -> Result<Vec<u8>> {
         let bytes = dataset::encode(self.0.make_contiguous()).map_err(|error| {
             Error::new(Kind::Damaged, format_args!("cannot encode rows: {error}"))
         })?;
         self.0.clear();
+        self.1 = 0;
         Ok(bytes)
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::Touched;
 use crate::error::Kind;
 use crate::event::{Event, HeapSample};
 use crate::fault::MappingSample;
@@ -55,6 +56,42 @@ fn a_recording_reads_back_as_it_was_written() {
     assert_eq!(parts(&path).len(), 4);
     let reader = Reader::open(&path).unwrap();
     assert_eq!((reader.meta().state, reader.truncated_at()), (State::Finished, None));
+}
+
+/// Of four minutes of a program in Python a part with the names of its mappings was refused: they were more than 64
+/// times the file, in which equal ones take no room.
+#[test]
+fn equal_texts_and_even_lists_of_any_length_are_read_back() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("rec");
+    let mapping = |number: u64| {
+        Event::Mapping(Box::new(MappingSample {
+            time: Nanos(number),
+            pid: Some(7),
+            start: Some(4096),
+            name: Some("/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0".repeat(3)),
+            ..MappingSample::default()
+        }))
+    };
+    // Every other page of a GiB, in interval after interval.
+    let pages: Vec<u64> = (0..1 << 17).map(|page| page << 13).collect();
+    let touched = |number: u64| {
+        Event::Touched(Box::new(Touched {
+            time: Nanos((1 << 20) + number),
+            pages: Some(vec![1; pages.len()]),
+            starts: Some(pages.clone()),
+            ..Touched::default()
+        }))
+    };
+    let mut writer = Writer::create(&path, Meta::default(), false, None).unwrap();
+    let events = || (0..16_000).map(mapping).chain((0..20).map(touched));
+    events().for_each(|event| writer.event(&event).unwrap());
+    writer.finish(Nanos(1 << 21)).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    for event in events() {
+        assert_eq!(reader.next_event().unwrap(), Some(event));
+    }
+    assert_eq!(reader.next_event().unwrap(), None);
 }
 
 #[test]

@@ -22,6 +22,10 @@ const PART_ROWS_OF_MANY: usize = 262_144;
 /// … which are these.
 const MANY: [&str; 2] = ["accesses", "allocations"];
 
+/// … or when texts and lists of its rows are this long together: a reader takes no more of equal ones, which take no
+/// room in a file, than [`crate::parquet_columns`] says …
+const PART_LENGTH: usize = 1 << 22;
+
 /// … or when a first row is this old: at first a second, so that a short run that is killed has
 /// something to show, doubling up to this, so that a long one has few files.
 const PART_AGE_MAX: Nanos = Nanos(30_000_000_000);
@@ -217,7 +221,8 @@ impl Writer {
         self.first = Some(first);
         let age = event.time().since(first);
         let many = rows >= PART_ROWS && MANY.contains(&buffer.dataset());
-        let full = rows >= if many { PART_ROWS_OF_MANY } else { PART_ROWS };
+        let full = rows >= if many { PART_ROWS_OF_MANY } else { PART_ROWS }
+            || buffer.length() >= PART_LENGTH;
         if full || age >= self.part_age {
             self.part_age = Nanos((self.part_age.0 * 2).min(self.part_age_max.0));
             self.close_parts()?;
