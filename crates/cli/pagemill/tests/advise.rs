@@ -134,6 +134,15 @@ fn what_malloc_keeps_free_is_seen_and_given_back() {
 }
 
 #[test]
+fn where_what_is_free_cannot_be_read_it_is_said_why() {
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let (_, advice) = advice("one arena", &["sh", "-c", busy]);
+    let why = advice["seen"]["malloc_not_known"].as_str().unwrap_or_else(|| panic!("{advice:#}"));
+    assert!(why.contains("never rested"), "{why}");
+    assert_eq!(advice["seen"]["malloc_free_bytes"], Value::Null, "{advice:#}");
+}
+
+#[test]
 fn where_nothing_helps_that_is_said() {
     let room = tempfile::tempdir().unwrap();
     let Some(held) = compiled(&room, "held", HELD, &["-O1"]) else { return };

@@ -679,6 +679,8 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
 mod tests {
     use super::*;
     use crate::lever::Estimate;
+    use pagemill_launch::allocator::Allocator;
+    use pagemill_record::malloc_free::MallocFree;
 
     fn run(wall: f64, peak: f64, mean: Option<f64>) -> Run {
         Run {
@@ -724,14 +726,8 @@ mod tests {
         assert_eq!(told(&[], &looks), None);
     }
 
-    #[test]
-    fn a_lever_that_was_put_off_plays_when_runs_turn_out_to_be_short() {
-        let arm = |memory: f64| {
-            let estimate = Estimate::up_to(memory, 0.0, "");
-            Arm::new(REGISTRY[0], estimate, Some(Start::default()), State::Tried)
-        };
-        let mut arms = [0.1, 0.9, 0.5].map(arm);
-        let options = Options {
+    fn options() -> Options {
+        Options {
             goal: Goal::Both,
             worth: 0.05,
             slower: 0.02,
@@ -742,7 +738,40 @@ mod tests {
             only: Vec::new(),
             all: false,
             rounds: None,
+        }
+    }
+
+    /// A purge came first where 716 KiB were free in whole pages, and the compacting heap had no run.
+    #[test]
+    fn what_gets_at_the_memory_that_was_seen_free_is_tried_first() {
+        let free =
+            MallocFree { heap: 95 << 20, free: 85 << 20, returnable: 716 << 10, pieces: 84 << 20 };
+        let look = Memory { bytes: 100 << 20, anonymous: 98 << 20, ..Memory::default() };
+        for allocator in [Allocator::Glibc, Allocator::Jemalloc] {
+            for malloc in [Some(free), None] {
+                let allocator = Some(allocator);
+                let seen =
+                    Seen { malloc, allocator, seconds: 2.0, user: 1.9, ..Seen::of(vec![look]) };
+                let arm = |lever: &&'static dyn Lever| {
+                    Arm::new(*lever, lever.estimate(&seen), Some(Start::default()), State::Tried)
+                };
+                let mut arms: Vec<Arm> = REGISTRY.iter().map(arm).collect();
+                // Time for three runs of one, and of the command.
+                let first = play(&mut arms, &[], &Pace::new(2.0), 13.0, &options(), false).unwrap();
+                let names: Vec<&str> = first.iter().map(|arm| arms[*arm].lever.name()).collect();
+                assert_eq!(names, ["compacting heap"], "{seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lever_that_was_put_off_plays_when_runs_turn_out_to_be_short() {
+        let arm = |memory: f64| {
+            let estimate = Estimate::up_to(memory, 0.0, "");
+            Arm::new(REGISTRY[0], estimate, Some(Start::default()), State::Tried)
         };
+        let mut arms = [0.1, 0.9, 0.5].map(arm);
+        let options = options();
         let states = |arms: &[Arm]| arms.iter().map(Arm::plays).collect::<Vec<_>>();
         let mut pace = Pace::new(13.5);
         let first = play(&mut arms, &[], &pace, 60.0, &options, false);

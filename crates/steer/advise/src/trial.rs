@@ -321,7 +321,7 @@ fn waited(looks: &[Memory], partly: bool) -> Option<f64> {
 /// How the largest process used its CPU, for to ask its malloc while it rests.
 struct Resting<'a> {
     linux: &'a Linux,
-    /// Which, when it was looked at, and its CPU time until then, seconds.
+    /// Which, when it was looked at, and until then its CPU time and what all waited for a CPU, seconds.
     last: Option<(Pid, f64, f64)>,
     /// Which answered, and its CPU time until then: without more of that its heap is as it was.
     told: Option<(Pid, f64)>,
@@ -340,13 +340,16 @@ impl Resting<'_> {
     fn asked(&mut self, look: &Memory) -> Option<MallocFree> {
         let stat = self.linux.stat(look.largest).ok()?;
         let cpu = (stat.user + stat.system).as_secs_f64();
-        let (pid, since, before) = *self.last.get_or_insert((look.largest, look.seconds, cpu));
+        // Who waits for a CPU that others have is at work; a wait that goes on is not counted yet, but seen as `R`.
+        let busy = cpu + look.waited.unwrap_or_default().as_secs_f64();
+        let (pid, since, before) = *self.last.get_or_insert((look.largest, look.seconds, busy));
         let span = look.seconds - since;
         if pid == look.largest && span < Self::SPAN {
             return None;
         }
-        self.last = Some((look.largest, look.seconds, cpu));
-        let rests = pid == look.largest && cpu - before < span * Self::PART;
+        self.last = Some((look.largest, look.seconds, busy));
+        let sleeps = pid == look.largest && stat.state == 'S';
+        let rests = sleeps && busy - before < span * Self::PART;
         if !rests || self.told == Some((pid, cpu)) {
             return None;
         }

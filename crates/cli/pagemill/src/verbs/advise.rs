@@ -160,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     eprintln!("pagemill: {says}");
     if arguments.printed.json {
-        failed(&says, exit)?;
+        failed(&arguments.told(&mut Vec::new()).text(says), exit)?;
     }
     Ok(exit)
 }
