@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use object::read::elf::ProgramHeader;
 use object::{Object, ObjectSymbol};
 use pagemill_heap::config;
-use pagemill_heap::stats::{MAGIC, StatsPage};
+use pagemill_heap::stats::{MAGIC, STOPS, StatsPage, WAITS};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Error, Kind, Linux, process_vm};
 use pagemill_model::Pid;
@@ -123,6 +123,11 @@ snapshot! {
     ksm_offered,
     stalls[list],
     longest_stall_ns,
+    waits_for,
+    waits_until_ns,
+    stopped_by,
+    mergeable_bytes,
+    left_alone_bytes,
 }
 
 /// `count` little-endian words at `offset`, if all of them are inside `bytes`.
@@ -154,6 +159,16 @@ impl Snapshot {
         ["none", "write-protect", "move", "single-thread"]
             .get(usize::try_from(self.barrier?).ok()?)
             .copied()
+    }
+
+    /// Name of what compaction waits for.
+    pub fn waits_name(&self) -> Option<&'static str> {
+        WAITS.get(usize::try_from(self.waits_for?).ok()?).copied()
+    }
+
+    /// Name of what the last pass ended with.
+    pub fn stop_name(&self) -> Option<&'static str> {
+        STOPS.get(usize::try_from(self.stopped_by?).ok()?).copied()
     }
 }
 

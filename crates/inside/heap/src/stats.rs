@@ -57,6 +57,55 @@ pub enum Barrier {
     SingleThread = 3,
 }
 
+/// What compaction waits for: the value of [`StatsPage::waits_for`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Waits {
+    /// Nothing was decided yet: there is no helper, or no back end.
+    Unknown = 0,
+    /// For nothing: a pass is under way.
+    Pass = 1,
+    /// That the heap becomes fragmented.
+    Fragments = 2,
+    /// That there is anything worth a pass.
+    Gain = 3,
+    /// The end of the pause after passes that gained too little.
+    Pause = 4,
+    /// That what could be saved has been there for long enough to be worth the work.
+    Worth = 5,
+    /// CPU time: its share is used up.
+    Share = 6,
+    /// The time between two passes that the user set.
+    Period = 7,
+}
+
+/// The names of [`Waits`] in recordings and in JSON, by number.
+pub const WAITS: [&str; 8] =
+    ["unknown", "pass", "fragments", "gain", "pause", "worth", "share", "period"];
+
+/// What the last pass ended with: the value of [`StatsPage::stopped_by`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Stop {
+    /// There was none.
+    NoPass = 0,
+    /// All that was worth merging was merged.
+    Done = 1,
+    /// The program, which rested, worked again.
+    Work = 2,
+    /// Mappings: a fork, which copies each, would take too long with more.
+    Fork = 3,
+    /// Mappings: half of `vm.max_map_count` less the program's own.
+    Limit = 4,
+    /// Pages that the share of CPU time has room for (KSM back end).
+    Share = 5,
+    /// Memory, images or offers that the kernel refused.
+    Refused = 6,
+}
+
+/// The names of [`Stop`] in recordings and in JSON, by number.
+pub const STOPS: [&str; 7] = ["none", "done", "work", "fork", "limit", "share", "refused"];
+
 /// Why the heap does less than it was asked to: bits of [`StatsPage::degraded`].
 pub mod degraded {
     /// `memfd_create` failed; the remap back end is off.
@@ -197,6 +246,17 @@ stats_page! {
     stalls[PAUSE_BUCKETS],
     /// The longest of them.
     longest_stall_ns,
+    /// What compaction waits for: [`Waits`].
+    waits_for,
+    /// `CLOCK_MONOTONIC` when that ends, or when the heap is looked at again; 0 if no moment is known.
+    waits_until_ns,
+    /// What the last pass ended with: [`Stop`].
+    stopped_by,
+    /// Bytes that merging is expected to save of what it could begin with now, as the last look at every span found.
+    mergeable_bytes,
+    /// Bytes of pages that would take part too, of spans that are left alone for a while: what the program wrote after
+    /// it was merged, and what has changed just now.
+    left_alone_bytes,
 }
 
 impl StatsPage {

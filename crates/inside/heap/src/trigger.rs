@@ -15,18 +15,22 @@
 //! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass
 //! ends as soon as the program works again. Once it has been idle for [`SETTLED_NS`], how short-lived its memory was at
 //! work says nothing any more: what is saved is expected to stay so for [`LIFETIME_PRIOR_S`] at least, and the work
-//! for it is not counted twice.
+//! for it, for which nobody waits, costs a part of what it does at work.
 //!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
 //! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful
 //! is not left fragmented for ever, and what waiting costs is never more than a few times what a pass would (as in ski
 //! rental). Pressure (PSI, cgroup) multiplies the value; a request passes every gate but "nothing to do". After a pass
 //! that gained less than it cost the pause doubles; a good one halves it. It is the shortest again as soon as there is
-//! much more to save than the last pass left.
+//! much more to save than the last pass left. Passes that began when the program had settled have a pause of their own,
+//! and are judged by what they were begun for: what passes gain in the middle of the program's work says nothing of a
+//! heap that does not change any more.
 //!
 //! Properties that always hold (tested): a request with anything to gain runs; more gain or less
 //! cost never turns "run" into "gated"; pressure never turns "run" into "gated"; neither does waiting, nor that the
 //! program rests; poor passes make the next pause longer, up to a bound.
+
+use crate::stats::Waits;
 
 /// What memory is worth: nanoseconds of one CPU for a GiB held for a second. Public clouds price a
 /// vCPU like 7.5 GiB (Google Compute Engine N2 on demand: $0.031611 a vCPU hour, $0.004237 a GiB hour).
@@ -104,6 +108,10 @@ const RELUCTANCE: u64 = 2;
 
 /// How long a fork may take with compaction, in tenths of what it would take without.
 const FORK_TENTHS: u64 = 13;
+
+/// What CPU time costs a settled program, as a part of what it costs one at work: nobody waits for it, and what is
+/// merged poorly to save some stays as it is for as long as the program rests.
+const SETTLED_COST: u64 = 16;
 
 /// What pressure multiplies the value of memory by.
 const URGENCY: u64 = 16;
@@ -247,8 +255,9 @@ impl Rest {
 pub struct History {
     /// When the last pass ended; 0 if there was none.
     ended_ns: u64,
-    /// How long to rest after it.
+    /// How long to rest after it, and how long when the program has settled, by passes of such a program alone.
     pause_ns: u64,
+    settled_pause_ns: u64,
     /// Bytes that it left although they could be expected to be saved.
     left_bytes: u64,
     /// How long saved bytes stay saved, in seconds, as passes taught.
@@ -271,6 +280,7 @@ impl History {
         Self {
             ended_ns: 0,
             pause_ns: PAUSE_NS,
+            settled_pause_ns: PAUSE_NS,
             left_bytes: 0,
             lifetime_s: LIFETIME_PRIOR_S,
             unsaved: 0,
@@ -284,12 +294,28 @@ impl History {
         self.unsaved = self.unsaved.saturating_add(more);
     }
 
-    /// Learns from a pass that ended: bytes that it saved, what it took and what had been expected.
-    pub fn record(&mut self, now_ns: u64, gained: u64, cost_ns: u64, expected_ns: u64) {
-        let poor = self.worth(gained, 0) < u128::from(cost_ns);
+    /// Learns from a pass that ended: for how long the program had been idle when it began, bytes that it saved, what
+    /// it took and what had been expected.
+    pub fn record(
+        &mut self,
+        now_ns: u64,
+        idle_ns: u64,
+        gained: u64,
+        cost_ns: u64,
+        expected_ns: u64,
+    ) {
+        let settled = idle_ns >= SETTLED_NS;
+        let cost = if settled { cost_ns / SETTLED_COST } else { cost_ns };
+        let poor = self.worth(gained, idle_ns) < u128::from(cost);
         self.unsaved = 0;
-        self.pause_ns = if poor { self.pause_ns * 2 } else { self.pause_ns / 2 };
-        self.pause_ns = self.pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS);
+        let next = |pause_ns: u64| {
+            let pause_ns = if poor { pause_ns * 2 } else { pause_ns / 2 };
+            pause_ns.clamp(PAUSE_NS, PAUSE_MAX_NS)
+        };
+        self.pause_ns = next(self.pause_ns);
+        if settled {
+            self.settled_pause_ns = next(self.settled_pause_ns);
+        }
         self.ended_ns = now_ns;
         // A pass with next to nothing to do costs a look at the heap; that says nothing of merging.
         if expected_ns >= TELLING_NS {
@@ -333,11 +359,15 @@ impl History {
         self.left_bytes = bytes;
     }
 
-    /// When the next pass may begin, if it is expected to save `gain_bytes`. However poor the last one was, twice of
-    /// what it left, and more, is a new situation.
-    pub fn rested_at(&self, gain_bytes: u64) -> u64 {
+    /// When the next pass may begin, if it is expected to save `gain_bytes` and the program has been idle for
+    /// `idle_ns`. However poor the last one was, twice of what it left, and more, is a new situation.
+    pub fn rested_at(&self, gain_bytes: u64, idle_ns: u64) -> u64 {
         let renewed = gain_bytes >= self.left_bytes.saturating_mul(2).saturating_add(RENEWED_BYTES);
-        let pause_ns = if renewed { PAUSE_NS } else { self.pause_ns };
+        let pause_ns = match idle_ns {
+            _ if renewed => PAUSE_NS,
+            0..SETTLED_NS => self.pause_ns,
+            _ => self.pause_ns.min(self.settled_pause_ns),
+        };
         if self.ended_ns == 0 { 0 } else { self.ended_ns.saturating_add(pause_ns) }
     }
 }
@@ -352,7 +382,12 @@ fn price(byte_ms: u128) -> u128 {
 pub fn work_price(history: &History, gain_bytes: u64, idle_ns: u64, urgent: bool) -> u32 {
     let lifetime_s = history.lifetime_s(gain_bytes, idle_ns);
     let per_us = (1u64 << 30) * 1000 / NS_PER_GIB_SECOND / u64::from(lifetime_s);
-    (if urgent { per_us / URGENCY } else { per_us }).clamp(1, 1 << 16) as u32
+    let part = match idle_ns {
+        _ if urgent => URGENCY,
+        0..SETTLED_NS => 1,
+        _ => SETTLED_COST,
+    };
+    (per_us / part).clamp(1, 1 << 16) as u32
 }
 
 /// The expected CPU time of a pass, from a scan.
@@ -378,7 +413,7 @@ pub struct Mappings {
     pub present: usize,
     /// How many compaction made of these, by its own count.
     pub held: usize,
-    /// Pages of the heap that a fork will copy when what is free is given back.
+    /// Pages of the heap that a fork will copy when what is free is given back and what can be merged is merged.
     pub resident_pages: u64,
     /// Pages that it will no longer copy: given back, of spans and between them, or in an alias, whose page table
     /// entries no fork copies.
@@ -431,7 +466,7 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if !urgent && inputs.gain_bytes < LEAST_BYTES {
         return gated(Gate::NothingToGain);
     }
-    if inputs.now_ns < history.rested_at(inputs.gain_bytes) {
+    if inputs.now_ns < history.rested_at(inputs.gain_bytes, inputs.idle_ns) {
         return gated(Gate::Resting);
     }
     let worth = history.worth(inputs.gain_bytes, inputs.idle_ns);
@@ -439,7 +474,7 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     let (worth, cost) = if urgent {
         (worth.saturating_mul(u128::from(URGENCY)), cost)
     } else if inputs.idle_ns >= SETTLED_NS {
-        (worth, cost)
+        (worth, cost / u128::from(SETTLED_COST))
     } else {
         (worth, cost * u128::from(RELUCTANCE))
     };
@@ -451,6 +486,26 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
         return gated(Gate::CpuShare);
     }
     Decision::Run { why, urgent }
+}
+
+/// What compaction waits for after this decision, and until when: 0 if no moment is known. `look_again_ns` is when the
+/// heap, as it is now, is looked at again.
+pub fn waits(
+    decision: Decision,
+    inputs: &Inputs,
+    history: &History,
+    look_again_ns: u64,
+) -> (Waits, u64) {
+    match decision {
+        Decision::Run { .. } => (Waits::Pass, 0),
+        Decision::Rest => (Waits::Fragments, look_again_ns),
+        Decision::Gated { by, .. } => match by {
+            Gate::NothingToGain => (Waits::Gain, look_again_ns),
+            Gate::Resting => (Waits::Pause, history.rested_at(inputs.gain_bytes, inputs.idle_ns)),
+            Gate::TooDear => (Waits::Worth, 0),
+            Gate::CpuShare => (Waits::Share, 0),
+        },
+    }
 }
 
 /// CPU time that compaction may have used by now without pressure.
@@ -488,6 +543,10 @@ pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
         _ => 1024,
     }
 }
+
+/// Bytes that a mapping more must save where sparse spans side by side are cut into runs that share an image each:
+/// twice the kernel's memory for it, since what a fork may cost bounds how many there are.
+pub const EXTENT_PRICE: u32 = 512;
 
 /// How long a span must have been as it is before it is merged: an idle program has finished what it did, a busy
 /// one may be in the middle of a wave of frees.
@@ -536,7 +595,13 @@ mod tests {
             |passes| {
                 let mut history = History::new();
                 for (index, (gained, cost, expected)) in (1u64..).zip(passes) {
-                    history.record(index * 1_000_000_000, gained, cost, expected);
+                    history.record(
+                        index * 1_000_000_000,
+                        cost % (2 * SETTLED_NS),
+                        gained,
+                        cost,
+                        expected,
+                    );
                     history.waited(cost, expected);
                 }
                 history
@@ -637,13 +702,13 @@ mod tests {
         #[test]
         fn poor_passes_rest_longer_up_to_a_bound(history in histories(), cost in 1u64..1 << 40) {
             let mut next = history;
-            next.record(5, 0, cost, cost);
+            next.record(5, 0, 0, cost, cost);
             prop_assert!(next.pause_ns >= history.pause_ns && next.pause_ns <= PAUSE_MAX_NS);
             for pass in 0..20 {
-                next.record(pass, 0, cost, cost);
+                next.record(pass, 0, 0, cost, cost);
             }
             prop_assert_eq!(next.pause_ns, PAUSE_MAX_NS);
-            next.record(5, 1 << 40, 1, 1);
+            next.record(5, 0, 1 << 40, 1, 1);
             prop_assert!(next.pause_ns < PAUSE_MAX_NS, "a good pass shortens the pause");
         }
 
@@ -699,14 +764,36 @@ mod tests {
     fn new_garbage_cuts_a_long_pause_short() {
         let mut history = History::new();
         for _ in 0..12 {
-            history.record(1 << 40, 0, 1 << 30, 1 << 30);
+            history.record(1 << 40, 0, 0, 1 << 30, 1 << 30);
         }
         history.left(10 << 20);
         let soon = (1 << 40) + PAUSE_NS;
-        assert_eq!(history.rested_at(12 << 20), (1 << 40) + PAUSE_MAX_NS);
-        assert_eq!(history.rested_at(24 << 20), soon);
+        assert_eq!(history.rested_at(12 << 20, 0), (1 << 40) + PAUSE_MAX_NS);
+        assert_eq!(history.rested_at(24 << 20, 0), soon);
         history.left(0);
-        assert_eq!(history.rested_at(RENEWED_BYTES), soon);
+        assert_eq!(history.rested_at(RENEWED_BYTES, 0), soon);
+    }
+
+    /// Redis at rest stayed at 128 and at 144 MiB for 40 s and 70 s: passes among its last evictions had gained little,
+    /// and the pause after them was a minute. Passes that saved 6 MiB when all was quiet were judged by how short-lived
+    /// memory had been before.
+    #[test]
+    fn passes_at_work_do_not_make_a_settled_program_wait() {
+        let mut history = History::new();
+        for _ in 0..12 {
+            history.survived(1 << 20, 1 << 10, 100_000_000);
+            history.record(1 << 40, 0, 0, 1 << 30, 1 << 30);
+        }
+        history.left(6 << 20);
+        assert_eq!(history.rested_at(6 << 20, IDLE_NS), (1 << 40) + PAUSE_MAX_NS);
+        assert_eq!(history.rested_at(6 << 20, SETTLED_NS), (1 << 40) + PAUSE_NS);
+        // Good ones then keep the pause short, and poor ones are not repeated for ever.
+        history.record(1 << 40, SETTLED_NS, 6 << 20, 20_000_000, 20_000_000);
+        assert_eq!(history.rested_at(6 << 20, SETTLED_NS), (1 << 40) + PAUSE_NS);
+        for _ in 0..12 {
+            history.record(1 << 40, SETTLED_NS, 0, 20_000_000, 20_000_000);
+        }
+        assert_eq!(history.rested_at(6 << 20, SETTLED_NS), (1 << 40) + PAUSE_MAX_NS);
     }
 
     #[test]
@@ -733,7 +820,7 @@ mod tests {
         assert_eq!(waiting.lifetime_s(1 << 20, 0), 300, "it was there for five minutes");
         assert_eq!(waiting.lifetime_s(3 << 20, 0), 100, "the average counts");
         assert!(price(&waiting) < price(&History::new()));
-        waiting.record(1, 0, 1, 1);
+        waiting.record(1, 0, 0, 1, 1);
         assert_eq!(waiting.lifetime_s(1 << 20, 0), history.lifetime_s(1 << 20, 0));
     }
 
@@ -779,7 +866,12 @@ mod tests {
         assert_eq!(decide(&settled, &history), Decision::Run { why: Why::Idle, urgent: false });
         let price = |idle_ns| work_price(&history, 40 << 20, idle_ns, false);
         assert!(price(IDLE_NS) > price(SETTLED_NS));
-        assert_eq!(price(SETTLED_NS), work_price(&History::new(), 40 << 20, 0, false));
+        let new = work_price(&History::new(), 40 << 20, 0, false);
+        assert_eq!(
+            price(SETTLED_NS),
+            new / SETTLED_COST as u32,
+            "for as long as was expected at first"
+        );
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::plan::Geometry;
 /// Most ranges frozen at once.
 pub(crate) const BATCH: usize = 32;
 
+/// Most members of a group: a heap of which one slot in forty lives fills an image with so many.
+pub(super) const MEMBERS: usize = 128;
+
 /// Most units in them.
 pub(crate) const UNITS: usize = 128;
 

@@ -21,6 +21,8 @@ pub struct Scan {
     pub mergeable_bytes: u64,
     /// Units that this takes, in pages.
     pub mergeable_pages: u64,
+    /// Bytes of pages that would take part in merging, of spans that are left alone for a while.
+    pub left_alone_bytes: u64,
 }
 
 impl Scan {
@@ -52,6 +54,7 @@ impl Scanning {
             dead_bytes: 0,
             mergeable_bytes: 0,
             mergeable_pages: 0,
+            left_alone_bytes: 0,
         },
         histogram: [0; OCCUPANCY_BUCKETS],
     };

@@ -7,9 +7,13 @@
 //! in [`Plan`]. The heap goes on meanwhile, so a plan is a guess, in one slice or in many: what is live, and
 //! whether a span is still the same, is seen again when its unit is blocked.
 
-use super::batch::{BATCH, Batch, Frozen};
+use core::ops::Range;
+
+use super::batch::{Batch, Frozen, MEMBERS};
 use super::copy::window;
-use super::pass::{Candidate, EXTENTS, MOVES_SLICE, Plan, SPANS_SLICE, Seen, Stage, Step, Trial};
+use super::pass::{
+    Candidate, EXTENTS, MOVES_SLICE, Plan, SPANS_SLICE, Seen, Stage, Step, Trial, WORDS,
+};
 use super::sort::Sorting;
 use super::state::Compactor;
 use super::{Bits, Kernel, SpanView, Spans};
@@ -158,8 +162,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// What the tried size is worth: the sample stands for the whole class, and the first key for all keys.
     fn value(&mut self, class: usize) {
         let gain = self.gain();
-        let held = self.groups.mappings as usize;
-        let left = self.settings.mappings.saturating_sub(held) as i64;
+        let left = self.mappings_left() as i64;
         let Some(trial) = self.plan.trial.as_mut() else { return };
         let unit = UNIT_SIZES[trial.at];
         let seen = self.plan.geometry.pages as usize * self.plan.units.len();
@@ -261,12 +264,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     fn mark_units(&mut self, from: usize) -> Option<Step> {
         let units = self.plan.units.len();
         if from == 0 {
-            let members = match self.backend {
-                Backend::Ksm => BATCH,
-                // A group is frozen as a whole.
-                _ => self.batch_units(),
-            };
-            let limits = Limits { members: members as u32, ..Limits::DEFAULT };
+            let limits = Limits { members: MEMBERS as u32, ..Limits::DEFAULT };
             let room = match self.plan.slots {
                 0..=64 => self.room_for::<1>(units, limits),
                 65..=128 => self.room_for::<2>(units, limits),
@@ -335,6 +333,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         plan.order.resize(self.os, units, 0)
             && plan.group.resize(self.os, units, NONE)
             && plan.sizes.resize(self.os, units, 0)
+            && plan.moved.resize(self.os, units, 0)
             && plan.members.resize(self.os, units, 0)
             && plan.starts.resize(self.os, units + 1, 0)
             && plan.bits.reserve(self.os, units * W)
@@ -349,7 +348,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         let (bits, _) = plan.bits.as_chunks::<W>();
         let (unions, _) = plan.unions.as_chunks_mut::<W>();
-        let mut scratch = Scratch { order: &mut plan.order, unions, sizes: &mut plan.sizes };
+        let (order, sizes, moved) = (&mut plan.order, &mut plan.sizes, &mut plan.moved);
+        let mut scratch = Scratch { order, unions, sizes, moved };
         let group = &mut plan.group;
         match plan.packing.step(bits, plan.limits, &mut scratch, group, PACK_SLICE) {
             Some(groups) => {
@@ -362,6 +362,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Orders the groups; `adjacent` as for [`plan::arrange`].
     pub(super) fn arrange(&mut self, adjacent: impl Fn(&Plan, usize) -> bool) {
+        self.plan.growing = None;
         let plan = &mut self.plan;
         let (mut group, mut members, mut starts, mut sizes) = (
             core::mem::take(&mut plan.group),
@@ -376,13 +377,24 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         (self.plan.starts, self.plan.sizes) = (starts, sizes);
     }
 
-    /// Blocks the units of a planned group that still fit together. Those that do not are left.
-    pub(crate) fn block_group(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
-        let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
+    /// Blocks these units of a planned group that still fit together, and with `union`. Those that do not are left.
+    /// So are those for which no mapping is `left`. Returns the member to go on with.
+    pub(super) fn block_group(
+        &mut self,
+        group: u32,
+        members: Range<u32>,
+        union: &mut [u64; WORDS],
+        left: &mut usize,
+        batch: &mut Batch<S::Ref>,
+    ) -> u32 {
         let pages = self.plan.geometry.pages;
-        let mut union = [0u64; 4];
-        for member in (begin..end).take(room) {
+        let len = usize::from(pages) * self.page;
+        let next = members.end;
+        for member in members {
             let candidate = self.plan.units[self.plan.members[member as usize] as usize];
+            if !self.affords(left, candidate.start, len) {
+                continue;
+            }
             let Some((span, view)) = self.span_view(candidate.span as usize) else { continue };
             let page = usize::from(candidate.page) * self.page;
             if view.start + page != candidate.start || !self.same_geometry(&view) {
@@ -414,6 +426,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 bytes: candidate.start,
             });
         }
+        next
     }
 
     fn same_geometry(&self, view: &SpanView) -> bool {

@@ -25,7 +25,7 @@ use super::pass::Stage;
 use super::state::{Compactor, Progress, add};
 use super::{BarrierSupport, Kernel, Spans};
 use crate::os::Os;
-use crate::stats::{Backend, Barrier, degraded};
+use crate::stats::{Backend, Barrier, Stop, degraded};
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Passes begun.
@@ -57,6 +57,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.urgent = urgent;
         self.pins = false;
         self.offers_made = 0;
+        self.stopped = Stop::Done;
+        self.charged = self.groups.mappings as usize;
         self.pass = self.pass.wrapping_add(1);
         self.rank();
         let now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
@@ -77,13 +79,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.pass = self.pass.wrapping_add(1);
     }
 
-    /// Plans and merges nothing more in this pass: what is left of it gives back and undoes.
+    /// Plans and merges nothing more in this pass, since the program works: what is left of it gives back and undoes.
     pub fn cut_short(&mut self) {
         if matches!(
             self.stage,
             Stage::Extents { .. } | Stage::Classes { .. } | Stage::Commit { .. }
         ) {
             self.stage = self.after_classes();
+            self.stopped = Stop::Work;
         }
     }
 
@@ -134,6 +137,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     pub fn end(&mut self) {
         self.plan.release(self.os);
         self.groups.release(self.os, &self.kernel);
+        self.aliases.release(self.os);
         self.notes.release(self.os);
         self.classes.release(self.os);
         self.listed.release(self.os);

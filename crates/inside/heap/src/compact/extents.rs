@@ -11,27 +11,36 @@
 //!  image      |C■□□■□□□□□■□□□|a■|b□■■|a■|
 //! ```
 //!
+//! Images have the size of the longest extents, and a shorter one may lie at any page of one.
+//!
 //! Only spans so sparse that a whole extent of them has a fair chance to fit others take part, and only extents that
-//! free several pages for their mapping; what is left is for the units of single classes.
+//! free several pages for their mapping or need none, since they lie between two aliases; what is left is for the units
+//! of single classes.
+//!
+//! **Where an extent ends** is a matter of price. The more lives in one, the fewer share an image, and the pages of
+//! all its spans with them: about one image in `7 / r` extents whose `reluctance` is `r` bits. So to join two parts of
+//! `p` and `q` pages and of `r` and `s` bits takes `(p s + q r) / 7` pages more than two extents side by side, which
+//! are a mapping more. They are joined where that is less than a mapping must save (in a program at rest, since what is
+//! merged stays as it is): long spans with few live slots and short ones with many are not, unless what is there is
+//! too little for an extent of its own. If there are more extents then than mappings left, a mapping counts twice as
+//! much, and so on.
 //!
 //! Properties: the units of an extent are whole spans of slots smaller than a page; an extent lies in one chunk; live
 //! bytes of a group are disjoint, which is checked again with what is live when the units are blocked.
 
 use core::ops::Range;
 
-use super::batch::{Batch, Frozen, IMAGE_PAGES, UNITS};
+use super::batch::{Batch, Frozen, IMAGE_PAGES, MEMBERS, UNITS};
 use super::copy::runs;
-use super::pass::{EXTENTS, Extent, MOVES_SLICE, Part, Plan, SPANS_SLICE, Stage, Step};
+use super::pass::{
+    EXTENTS, Extent, MOVES_SLICE, PAGE_WORDS, Part, Plan, SPANS_SLICE, Stage, Step, WORDS,
+};
 use super::sort::Sorting;
 use super::state::Compactor;
 use super::{Bits, CHUNK, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::{self, Limits};
 use crate::stats::{Backend, degraded};
-
-/// Words of the bitmap of a page, and of an extent.
-const PAGE_WORDS: usize = 4;
-const WORDS: usize = IMAGE_PAGES * PAGE_WORDS;
 
 /// Most spans in an extent.
 const SPANS: usize = 8;
@@ -45,6 +54,15 @@ const EXTENTS_SLICE: usize = 64;
 /// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of an extent (7 bits are one in 128).
 const SPAN_RELUCTANCE: u32 = 2 * 256;
 const EXTENT_RELUCTANCE: u32 = 7 * 256 / 2;
+
+/// Places in images that an extent is tried at.
+const PROBES: u32 = 4096;
+
+/// Bits of reluctance that the probes of the planner overcome: [`plan::expected_members`].
+const PROBED: u64 = 7;
+
+/// Bytes for a mapping from which on no extent ends for its price.
+const PRICE_MAX: u64 = 1 << 20;
 
 /// Pages with live bytes that an extent must have to be worth a mapping.
 const PAGES_LEAST: u32 = 3;
@@ -131,6 +149,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if end < self.listed.len() {
             return Some(Step::Look { at: end });
         }
+        let work = self.unit_ns / 1000 * u64::from(self.settings.extent_work_price);
+        self.plan.price = u64::from(self.settings.extent_price) + work;
         self.plan.sorting = Sorting::new(self.plan.parts.len());
         Some(Step::Sort)
     }
@@ -146,7 +166,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Cuts parts into extents; `None` if there is no memory.
     fn find_extents(&mut self, from: usize) -> Option<Step> {
-        let parts = &self.plan.parts;
+        if from == 0 {
+            self.plan.extents.clear();
+            self.plan.mappings = 0;
+        }
+        let (parts, price) = (&self.plan.parts, self.plan.price);
         let mut first = from;
         while first < parts.len() && self.plan.extents.len() < EXTENTS_MAX {
             if first - from >= SPANS_SLICE {
@@ -157,10 +181,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let mut end = first;
             for part in parts[first..].iter().take(SPANS) {
                 let at = start + pages * self.page;
+                let more = pages as u64 * u64::from(part.reluctance)
+                    + u64::from(part.pages) * u64::from(reluctance);
                 let fits = part.start == at
                     && pages + usize::from(part.pages) <= IMAGE_PAGES
                     && start / CHUNK == part.start / CHUNK
-                    && reluctance + u32::from(part.reluctance) <= EXTENT_RELUCTANCE;
+                    && reluctance + u32::from(part.reluctance) <= EXTENT_RELUCTANCE
+                    && (touched < PAGES_LEAST || more * self.page as u64 <= price * PROBED * 256);
                 if end > first && !fits {
                     break;
                 }
@@ -169,20 +196,29 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 reluctance += u32::from(part.reluctance);
                 end += 1;
             }
-            if touched >= PAGES_LEAST {
+            let ends = |last: &Extent| last.start + usize::from(last.pages) * self.page;
+            let follows = self.plan.extents.last().is_some_and(|last| ends(last) == start);
+            let more = self.aliases.mappings_for(start, pages * self.page, follows);
+            // What lies between two aliases is a mapping as it is.
+            if touched >= PAGES_LEAST || touched > 0 && more == 0 {
                 let extent = Extent {
                     start,
                     first: first as u32,
                     spans: (end - first) as u8,
                     pages: pages as u8,
                 };
+                self.plan.mappings += more;
                 if !self.plan.extents.push(self.os, extent) {
                     return None;
                 }
             }
             first = end;
         }
-        let limits = Limits { members: self.batch_units() as u32, ..Limits::DEFAULT };
+        if self.plan.mappings > self.mappings_left() && price < PRICE_MAX {
+            self.plan.price = 2 * price;
+            return Some(Step::Cut { at: 0 });
+        }
+        let limits = Limits { members: 2 * MEMBERS as u32, probes: PROBES, slides: PAGE_WORDS };
         self.room_for::<WORDS>(self.plan.extents.len(), limits).then_some(Step::Mark { at: 0 })
     }
 
@@ -192,6 +228,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let page = self.page;
         for at in from..end {
             let extent = self.plan.extents[at];
+            self.plan.moved[at] = IMAGE_PAGES as u8 - extent.pages;
             if !self.plan.bits.resize(self.os, (at + 1) * WORDS, 0) {
                 return None;
             }
@@ -210,20 +247,29 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         Some(if end < self.plan.extents.len() { Step::Mark { at: end } } else { Step::Pack })
     }
 
-    /// Blocks the spans of at most `room` extents of a planned group that still fit together. Those that do not are
-    /// left.
-    pub(super) fn block_extents(&mut self, group: u32, batch: &mut Batch<S::Ref>, room: usize) {
-        let (begin, end) = (self.plan.starts[group as usize], self.plan.starts[group as usize + 1]);
-        let mut union = [0u64; WORDS];
-        for member in (begin..end).take(room) {
-            let extent = self.plan.extents[self.plan.members[member as usize] as usize];
+    /// Blocks the spans of these extents of a planned group that still fit together, and with `union`. Those that do
+    /// not are left. Returns the member to go on with: a batch may be full.
+    pub(super) fn block_extents(
+        &mut self,
+        group: u32,
+        members: Range<u32>,
+        union: &mut [u64; WORDS],
+        left: &mut usize,
+        batch: &mut Batch<S::Ref>,
+    ) -> u32 {
+        for member in members.clone() {
+            let place = self.plan.members[member as usize] as usize;
+            let (extent, moved) = (self.plan.extents[place], self.plan.moved[place]);
             if batch.len() + usize::from(extent.spans) > UNITS {
-                break;
+                return member;
+            }
+            if !self.affords(left, extent.start, usize::from(extent.pages) * self.page) {
+                continue;
             }
             for part in extent.first..extent.first + u32::from(extent.spans) {
                 let part = self.plan.parts[part as usize];
-                let offset = part.start - extent.start;
-                let unit = self.block_part(part, offset, group, &union);
+                let offset = part.start - extent.start + usize::from(moved) * self.page;
+                let unit = self.block_part(part, offset, group, union);
                 if let Some(unit) = unit {
                     let len = usize::from(part.pages) * self.page;
                     for run in runs(unit.live, unit.slot_size as usize, 0, len) {
@@ -237,9 +283,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 }
             }
         }
+        members.end
     }
 
-    /// Blocks a span of an extent, `offset` bytes into it, if it still is what was planned with and fits into `union`.
+    /// Blocks a span of an extent, `offset` bytes into the image, if it still is what was planned with and fits into
+    /// `union`.
     fn block_part(
         &mut self,
         part: Part,

@@ -60,6 +60,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let footprint = (ordinary + behind) * page + self.spans.beside() as u64;
         self.stats.footprint_bytes.store(footprint, Relaxed);
         self.stats.footprint_peak_bytes.fetch_max(footprint, Relaxed);
+        self.stats.mergeable_bytes.store(self.last.mergeable_bytes, Relaxed);
+        self.stats.left_alone_bytes.store(self.last.left_alone_bytes, Relaxed);
         let saved = (self.groups.touched_pages + self.groups.lost_pages).saturating_sub(behind);
         self.stats.groups.store(self.groups.live, Relaxed);
         self.stats.merged_bytes.store(self.groups.merged_pages * page, Relaxed);

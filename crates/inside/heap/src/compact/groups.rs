@@ -6,10 +6,10 @@
 //!  Group ───────────────────┘   first ─► Merged ─► Merged ─► end
 //! ```
 //!
-//! No part of an image is ever written again or punched out once a unit is mapped to it: a child
-//! made by `fork`, or by a `clone` that no handler saw, may still map it. Memory of an image
-//! comes back when its segment is closed (by every process); the engine therefore empties segments of
-//! which little is left.
+//! No byte of a unit that was ever mapped to an image is written again or punched out: a child made by `fork`, or by a
+//! `clone` that no handler saw, may still map it. While a pass goes on, further members of a group add their bytes
+//! where those before have none. Memory of an image comes back when its segment is closed (by every process); the
+//! engine therefore empties segments of which little is left.
 
 use super::table::Table;
 use super::{Image, Kernel};
@@ -151,6 +151,12 @@ impl Groups {
         let pushed = self.groups.push(os, group);
         debug_assert!(pushed, "room was reserved");
         self.groups.len() as u32 - 1
+    }
+
+    /// Notes that the image of a group has become so many pages larger.
+    pub(crate) fn widen(&mut self, group: u32, pages: u8) {
+        self.groups[group as usize].image_pages += pages;
+        self.image_pages += u64::from(pages);
     }
 
     /// Records a member; the caller has reserved room.

@@ -14,7 +14,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{BATCH, Batch, Frozen};
+use super::batch::{Batch, Frozen};
 use super::copy::{copy, runs};
 use super::groups::{END, Merged};
 use super::offers::{GRANULE, Offered, RUNS, joined, runs_of};
@@ -22,22 +22,25 @@ use super::state::{Compactor, add};
 use super::{Bits, CHUNK, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::NONE;
-use crate::stats::degraded;
+use crate::stats::{Stop, degraded};
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Makes the pages of one planned group identical. Returns the group to go on with, or `None` if
     /// KSM cannot be used.
     pub(crate) fn commit_ksm(&mut self, group: u32) -> Option<u32> {
-        let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
-        if size as usize > self.offers_left() {
+        let (planned, mut union) = self.plan.left_of(group);
+        let size = planned.len();
+        if size > self.offers_left() {
+            self.stopped = Stop::Share;
             return None;
         }
-        if self.stage_area() == 0 || !self.groups.reserve(self.os, size as usize, 1) {
+        if self.stage_area() == 0 || !self.groups.reserve(self.os, size, 1) {
+            self.stopped = Stop::Refused;
             self.degrade(degraded::NO_MEMORY);
             return None;
         }
-        let mut members = Batch::new();
-        self.block_group(group, &mut members, BATCH);
+        let (mut members, mut unbounded) = (Batch::new(), usize::MAX);
+        self.block_group(group, planned, &mut union, &mut unbounded, &mut members);
         if members.units().count() < 2 {
             members.units().for_each(|unit| self.unblock_unit(unit));
             add(&self.stats.aborted_groups, 1);
@@ -46,6 +49,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         for unit in members.units() {
             if !self.prepare(unit.start, self.page) || !self.offer(unit.start) {
                 members.units().for_each(|unit| self.unblock_unit(unit));
+                self.stopped = Stop::Refused;
                 return None;
             }
         }

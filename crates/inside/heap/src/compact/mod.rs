@@ -7,7 +7,7 @@
 //! takes no lock but those behind `Spans`, and allocates its tables through [`crate::os::Os`].
 //!
 //! ```text
-//!  batch, census, groups, offers, pass   what is known: of units, of spans, of images, of a pass
+//!  aliases, batch, census, groups, offers, pass   what is known: of units, of spans, of images, of a pass
 //!    └─► state                           the engine's own, and what every stage needs
 //!          └─► scan, classes, extents, remap, ksm, release, restore, footprint     a stage each
 //!                └─► engine              goes through them
@@ -29,6 +29,7 @@ mod offers;
 #[cfg(test)]
 #[macro_use]
 mod on_memory;
+mod aliases;
 mod extents;
 mod pass;
 mod release;

@@ -1,5 +1,8 @@
 //! What a pass does next, and what it has found out so far: the stages, and the plan of a class or of the extents.
 
+use core::ops::Range;
+
+use super::batch::IMAGE_PAGES;
 use super::sort::Sorting;
 use super::table::Table;
 use super::{Bits, SpanView};
@@ -122,6 +125,28 @@ pub(crate) struct Extent {
     pub(super) pages: u8,
 }
 
+/// Words of the bitmap of a page, by byte, and of an image.
+pub(super) const PAGE_WORDS: usize = 4;
+pub(super) const WORDS: usize = IMAGE_PAGES * PAGE_WORDS;
+
+/// A group that is committed in parts.
+#[derive(Clone, Copy)]
+pub(super) struct Growing {
+    /// Its place in the plan, and which of the plan's members comes next.
+    pub(super) group: u32,
+    pub(super) next: u32,
+    /// What is live in the members so far, as the plan's bitmaps have it.
+    pub(super) union: [u64; WORDS],
+    /// Pages of its image.
+    pub(super) length: u8,
+    /// Pages of its image that have bytes; none before the first part is mapped, and the rest is not known then.
+    pub(super) pages: u32,
+    /// Segment of its image and first page there.
+    pub(super) place: (u32, u32),
+    /// Its record.
+    pub(super) record: u32,
+}
+
 /// The current plan.
 pub(crate) struct Plan {
     /// The spans of the class that is planned, and what they have in common.
@@ -131,10 +156,16 @@ pub(crate) struct Plan {
     pub units: Table<Candidate>,
     /// Sparse spans by address, and the extents that they make; empty while a class is planned.
     pub(super) parts: Table<Part>,
+    /// Bytes that a mapping is taken to cost where they are cut into extents.
+    pub(super) price: u64,
+    /// Mappings that all of them would add.
+    pub(super) mappings: usize,
     pub extents: Table<Extent>,
     pub(super) order: Table<u32>,
     pub(super) group: Table<u32>,
     pub(super) sizes: Table<u32>,
+    /// By how many pages each extent is moved in its image.
+    pub(super) moved: Table<u8>,
     /// Units by group, and where each group's begin.
     pub members: Table<u32>,
     pub starts: Table<u32>,
@@ -142,6 +173,8 @@ pub(crate) struct Plan {
     pub(super) bits: Table<u64>,
     pub(super) unions: Table<u64>,
     pub groups: u32,
+    /// The group that was committed in part.
+    pub(super) growing: Option<Growing>,
     pub geometry: Geometry,
     /// Slots of a unit.
     pub slots: usize,
@@ -163,15 +196,19 @@ impl Plan {
             shape: None,
             units: Table::new(),
             parts: Table::new(),
+            price: 0,
+            mappings: 0,
             extents: Table::new(),
             order: Table::new(),
             group: Table::new(),
             sizes: Table::new(),
+            moved: Table::new(),
             members: Table::new(),
             starts: Table::new(),
             bits: Table::new(),
             unions: Table::new(),
             groups: 0,
+            growing: None,
             geometry: Geometry { slot_size: 0, phase: 0, pages: 0, page_size: 0 },
             slots: 0,
             next_key: 0,
@@ -183,6 +220,38 @@ impl Plan {
         }
     }
 
+    /// The group if it is committed in parts.
+    pub(super) fn growing(&self, group: u32) -> Option<&Growing> {
+        self.growing.as_ref().filter(|growing| growing.group == group)
+    }
+
+    /// Which members of a group are still to be committed, and what is live in those before.
+    pub(super) fn left_of(&self, group: u32) -> (Range<u32>, [u64; WORDS]) {
+        let (begin, end) = (self.starts[group as usize], self.starts[group as usize + 1]);
+        match self.growing(group) {
+            Some(growing) => (growing.next..end, growing.union),
+            None => (begin..end, [0; WORDS]),
+        }
+    }
+
+    /// Notes that the members of a group before `next` are committed, with all that is live in them.
+    pub(super) fn grow(&mut self, group: u32, next: u32, union: [u64; WORDS]) {
+        if let Some(growing) = self.growing.as_mut().filter(|growing| growing.group == group) {
+            (growing.next, growing.union) = (next, union);
+            return;
+        }
+        let (begin, end) = (self.starts[group as usize], self.starts[group as usize + 1]);
+        let members = (begin..end).map(|member| self.members[member as usize] as usize);
+        let (extents, moved) = (&self.extents, &self.moved);
+        let length = if extents.is_empty() {
+            self.geometry.pages
+        } else {
+            members.map(|extent| extents[extent].pages + moved[extent]).max().unwrap_or(0)
+        };
+        let (place, record) = ((0, 0), 0);
+        self.growing = Some(Growing { group, next, union, length, pages: 0, place, record });
+    }
+
     /// Frees its tables.
     pub(super) fn release<O: Os>(&mut self, os: &O) {
         self.seen.release(os);
@@ -192,6 +261,7 @@ impl Plan {
         self.order.release(os);
         self.group.release(os);
         self.sizes.release(os);
+        self.moved.release(os);
         self.members.release(os);
         self.starts.release(os);
         self.bits.release(os);

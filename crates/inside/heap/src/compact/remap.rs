@@ -18,6 +18,9 @@
 //!                                              move pages aside ─► compose, write, map, wake
 //! ```
 //!
+//! A group of more members than may be frozen at once is committed in **parts** that share its image: the first makes
+//! it, each further one adds its bytes where the ones before have none, and is mapped when they are there.
+//!
 //! Between write protection and wake no thread of the process can write the unit, in user mode or
 //! in a system call; moved pages cannot be read either. What is copied is therefore what is there when
 //! the image is mapped. Reads go on all the time while pages are write-protected: the old page
@@ -34,7 +37,7 @@ use super::groups::{END, Merged};
 use super::state::{Compactor, add};
 use super::{BarrierSupport, Errno, Kernel, Registration, Spans, Sys};
 use crate::os::Os;
-use crate::stats::{Barrier, degraded, pause_bucket};
+use crate::stats::{Barrier, Stop, degraded, pause_bucket};
 
 /// How many times as long as intended a batch may be frozen before the groups that are left are let go, to be tried
 /// again.
@@ -47,64 +50,80 @@ const TOO_LATE: u64 = 4;
 const NOT_REGISTERED: Errno = Errno(2);
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
-    /// Commits the next groups of the plan as one batch. Returns the group to go on with, or `None` if
-    /// nothing more can be merged in this pass.
+    /// Commits the next groups of the plan as one batch, or a part of a group of which no more may be frozen at once.
+    /// Returns the group to go on with, or `None` if nothing more can be merged in this pass.
     pub(crate) fn commit_remap(&mut self, first: u32) -> Option<u32> {
-        let held = self.groups.mappings as usize;
-        let left = self.settings.mappings.saturating_sub(held);
-        if left < 2 {
-            if self.settings.by_limit {
-                self.degrade(degraded::VMA_BUDGET);
-            }
-            return None;
-        }
-        let room = self.batch_units().min(left);
-        if !self.groups.reserve(self.os, UNITS, BATCH) || self.stage_area() == 0 {
-            self.degrade(degraded::NO_MEMORY);
-            return None;
-        }
-        // Before anything is frozen: a batch has at most half as many images as ranges.
-        let pages = usize::from(self.plan.geometry.pages).max(IMAGE_PAGES / 2) * BATCH;
-        if !self.groups.ready(self.os, &self.kernel, pages as u32, self.page) {
-            self.imageless = true;
-            self.degrade(degraded::NO_MEMFD);
-            self.stats.backend.store(crate::stats::Backend::None as u64, Relaxed);
-            return None;
-        }
+        let room = self.batch_room()?;
         let mut batch = Batch::new();
         // Of the plan: units of a class, or extents.
-        let mut members = 0;
+        let (mut members, mut spare) = (0, self.mappings_left());
         let mut group = first;
         while group < self.plan.groups {
-            let size = self.plan.starts[group as usize + 1] - self.plan.starts[group as usize];
-            if members > 0 && members + size as usize > room {
+            let (left, mut union) = self.plan.left_of(group);
+            if members > 0 && members + left.len() > room {
                 break;
             }
             let before = batch.len;
-            if self.plan.extents.is_empty() {
-                self.block_group(group, &mut batch, room - members);
+            let end = left.end.min(left.start + (room - members) as u32);
+            let next = if self.plan.extents.is_empty() {
+                self.block_group(group, left.start..end, &mut union, &mut spare, &mut batch)
             } else {
-                self.block_extents(group, &mut batch, room - members);
+                self.block_extents(group, left.start..end, &mut union, &mut spare, &mut batch)
+            };
+            if next == left.start && before > 0 {
+                break;
             }
-            if self.worth_it(&batch, before) {
-                members += (size as usize).min(room - members);
-            } else {
+            let pages = self.plan.growing(group).map_or(0, |growing| growing.pages);
+            if !self.worth_it(&batch, before, pages) {
                 for unit in batch.cut(before) {
                     self.unblock_unit(&unit);
                 }
                 add(&self.stats.aborted_groups, 1);
+                self.plan.growing = None;
+            } else if next < left.end || pages != 0 {
+                self.plan.grow(group, next, union);
+                break;
+            } else {
+                members += left.len();
             }
             group += 1;
         }
         if batch.len == 0 {
             return Some(group);
         }
-        Some(self.freeze(&mut batch).unwrap_or(group))
+        let let_go = self.freeze(&mut batch);
+        let Some(growing) = self.plan.growing.take() else { return let_go.or(Some(group)) };
+        if let_go.is_some() {
+            return let_go;
+        }
+        let goes_on = growing.pages != 0 && growing.next < self.plan.starts[group as usize + 1];
+        self.plan.growing = goes_on.then_some(growing);
+        Some(if goes_on { group } else { group + 1 })
     }
 
-    /// Whether the units from `first` on save more than their mappings and the work cost.
-    fn worth_it(&self, batch: &Batch<S::Ref>, first: usize) -> bool {
-        let (mut union, mut pages) = (0, 0);
+    /// How many ranges may be frozen now, all that a batch needs being there; `None` if nothing more can be merged.
+    fn batch_room(&mut self) -> Option<usize> {
+        if !self.groups.reserve(self.os, UNITS, BATCH) || self.stage_area() == 0 {
+            self.stopped = Stop::Refused;
+            self.degrade(degraded::NO_MEMORY);
+            return None;
+        }
+        // Before anything is frozen: a batch has at most half as many images as ranges.
+        let pages = usize::from(self.plan.geometry.pages).max(IMAGE_PAGES / 2) * BATCH;
+        if !self.groups.ready(self.os, &self.kernel, pages as u32, self.page) {
+            self.stopped = Stop::Refused;
+            self.imageless = true;
+            self.degrade(degraded::NO_MEMFD);
+            self.stats.backend.store(crate::stats::Backend::None as u64, Relaxed);
+            return None;
+        }
+        Some(self.batch_units())
+    }
+
+    /// Whether the units from `first` on save more than their mappings and the work cost; `taken`: pages of the image
+    /// that members of the group have already.
+    fn worth_it(&self, batch: &Batch<S::Ref>, first: usize, taken: u32) -> bool {
+        let (mut union, mut pages) = (taken, taken.count_ones());
         for unit in batch.units().skip(first) {
             let touched = unit.touched(self.page);
             union |= touched;
@@ -113,7 +132,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let mappings = batch.stretches(first, batch.len, self.page).count() as u64;
         let saved = u64::from(pages - union.count_ones()) * self.page as u64;
         let work = mappings * self.unit_ns / 1000;
-        mappings >= 2
+        mappings >= if taken == 0 { 2 } else { 1 }
             && saved
                 > mappings * u64::from(self.settings.mapping_price)
                     + work * u64::from(self.settings.work_price)
@@ -227,8 +246,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let units = &batch.units[from..to];
         let image_pages =
             units.iter().flatten().fold(0, |union, unit| union | unit.touched(self.page));
-        let place = self.compose(units, image_pages);
+        let of_plan = units.iter().flatten().next().map_or(0, |unit| unit.group);
+        let place = self.compose(of_plan, units, image_pages);
         let (mut group, mut mapped_ranges) = (END, 0);
+        if let Some(before) = self.plan.growing(of_plan).filter(|growing| growing.pages != 0) {
+            group = before.record;
+            let more = image_pages & !before.pages;
+            self.groups.widen(group, more.count_ones() as u8);
+        }
         for stretch in batch.stretches(from, to, self.page) {
             let PageRun { start, len, image_page, .. } = stretch;
             let frozen_ns = self.kernel.now_ns().wrapping_sub(begin);
@@ -247,6 +272,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             });
             if mapped {
                 mapped_ranges += 1;
+                self.charged += self.aliases.mappings_for(start, len, false);
+                self.aliases.set(self.os, start, len, true);
                 if group == END
                     && let Some((segment, _)) = place
                 {
@@ -273,6 +300,17 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         if group == END {
             add(&self.stats.aborted_groups, 1);
+        }
+        if let Some(growing) = self.plan.growing.as_mut().filter(|growing| growing.group == of_plan)
+        {
+            match place.filter(|_| mapped_ranges > 0) {
+                Some(place) => {
+                    growing.place = place;
+                    growing.record = group;
+                    growing.pages |= image_pages;
+                }
+                None => growing.next = u32::MAX,
+            }
         }
         for unit in units.iter().flatten().filter(|unit| unit.bytes != unit.start) {
             // SAFETY: the area is the engine's own, and what was moved there is in the image or moved back.
@@ -318,17 +356,32 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
     }
 
-    /// Writes the live bytes of the units to a new place in an image: its segment and page. `pages` has a bit
-    /// for each page of the image that has live bytes.
-    fn compose(&mut self, units: &[Option<Frozen<S::Ref>>], pages: u32) -> Option<(u32, u32)> {
-        let ends = units.iter().flatten().map(|unit| unit.image_page + unit.pages);
-        let length = usize::from(ends.max()?);
-        debug_assert!(length * self.page <= self.stage_len(), "an image fits the stage");
-        let place = self.groups.place(self.os, &self.kernel, length as u32, self.page)?;
-        let image = self.groups.segments[place.0 as usize].image?;
+    /// Writes the live bytes of the units to a new place in an image, or to the one that earlier members of their group
+    /// have: its segment and page. `pages` has a bit for each page of the image that has live bytes of the units.
+    ///
+    /// What is written again of those earlier members is what is there: the stage keeps it from part to part. New bytes
+    /// go where none of them had a live slot when it was mapped, so neither they nor those that a child maps change.
+    fn compose(
+        &mut self,
+        group: u32,
+        units: &[Option<Frozen<S::Ref>>],
+        pages: u32,
+    ) -> Option<(u32, u32)> {
         let stage = self.stage_at as *mut u8;
-        // SAFETY: the area is the engine's own, `stage_len` bytes long, which is the longest image.
-        unsafe { stage.write_bytes(0, length * self.page) };
+        let growing = self.plan.growing(group).copied();
+        let place = match growing {
+            Some(growing) if growing.pages != 0 => growing.place,
+            _ => {
+                let ends = units.iter().flatten().map(|unit| unit.image_page + unit.pages);
+                let longest = growing.map_or(0, |growing| growing.length);
+                let length = usize::from(ends.max()?.max(longest));
+                debug_assert!(length * self.page <= self.stage_len(), "an image fits the stage");
+                // SAFETY: the area is the engine's own, `stage_len` bytes long, which is the longest image.
+                unsafe { stage.write_bytes(0, length * self.page) };
+                self.groups.place(self.os, &self.kernel, length as u32, self.page)?
+            }
+        };
+        let image = self.groups.segments[place.0 as usize].image?;
         for unit in units.iter().flatten() {
             let len = usize::from(unit.pages) * self.page;
             let offset = usize::from(unit.image_page) * self.page;
@@ -342,8 +395,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 }
             }
         }
-        // SAFETY: the stage is `stage_len` bytes of initialised memory that only this thread uses.
-        let bytes = unsafe { core::slice::from_raw_parts(stage, length * self.page) };
+        // SAFETY: the stage is `stage_len` bytes of memory from the kernel that only this thread uses.
+        let bytes = unsafe { core::slice::from_raw_parts(stage, self.stage_len()) };
         let mut left = pages;
         while left != 0 {
             let first = left.trailing_zeros() as usize;

@@ -111,6 +111,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         note.given = note.given & !mask | mask & !full;
         self.count(unit.span as usize, full);
         self.groups.remove(&self.kernel, index);
+        if self.backend == Backend::Remap {
+            let start = view.start + usize::from(unit.page) * self.page;
+            let len = usize::from(unit.pages) * self.page;
+            self.aliases.set(self.os, start, len, false);
+        }
         self.spans.set_absent(span, view.generation, mask & !full);
         self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
     }

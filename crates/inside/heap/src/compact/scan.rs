@@ -128,6 +128,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             entry.live += live_bytes;
             entry.slot_size = view.slot_size;
             entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+        } else if self.may_merge(index, &view, live) {
+            let pages = u64::from(view.pages) - u64::from((free | absent).count_ones());
+            self.scanning.scan.left_alone_bytes += pages * page;
         }
     }
 

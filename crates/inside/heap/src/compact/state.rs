@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::aliases::Aliases;
 use super::batch::{BATCH, Frozen, IMAGE_PAGES};
 use super::census::{Class, Note, Scan, Scanning, all_pages};
 use super::groups::Groups;
@@ -11,14 +12,16 @@ use super::table::Table;
 use super::{BarrierSupport, CHUNK, Kernel, Registration, SpanView, Spans};
 use crate::os::Os;
 use crate::plan::{self, Geometry};
-use crate::stats::{Backend, StatsPage};
+use crate::stats::{Backend, StatsPage, Stop, degraded};
+use crate::trigger::EXTENT_PRICE;
 
 /// Bounds and prices; see [`Settings::DEFAULT`] for the sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Longest time for which a batch of units should stay write-protected.
     pub pause_ns: u64,
-    /// Mappings that compaction may hold: see [`crate::trigger::mapping_budget`].
+    /// Mappings that compaction may hold: see [`crate::trigger::mapping_budget`]. A range counts as what it adds: two
+    /// in the middle of a mapping, none between two aliases.
     pub mappings: usize,
     /// Whether it is `vm.max_map_count` that bounds them, which the user can mend.
     pub by_limit: bool,
@@ -26,6 +29,11 @@ pub struct Settings {
     pub mapping_price: u32,
     /// Bytes that a microsecond of work must save.
     pub work_price: u32,
+    /// The same two where extents end, which is for good: [`crate::trigger::EXTENT_PRICE`], and what work costs a
+    /// program that has settled.
+    pub extent_price: u32,
+    /// See [`Settings::extent_price`].
+    pub extent_work_price: u32,
     /// Milliseconds for which a span's live slots must have been nearly the same before it is merged.
     pub settle_ms: u32,
     /// Milliseconds between two looks for merged units that the program wrote or that have become sparse.
@@ -46,6 +54,8 @@ impl Settings {
         by_limit: true,
         mapping_price: 1024,
         work_price: 64,
+        extent_price: EXTENT_PRICE,
+        extent_work_price: 64,
         settle_ms: 0,
         judge_ms: 0,
         full: 205,
@@ -87,6 +97,9 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Pages that this pass has offered to `ksmd`.
     pub(super) offers_made: usize,
     pub(crate) groups: Groups,
+    pub(crate) aliases: Aliases,
+    /// Mappings that it held when the pass began, and what the pass has added.
+    pub(super) charged: usize,
     pub(crate) plan: Plan,
     /// Bytes to compose images in, and to move pages to.
     pub(crate) stage_at: usize,
@@ -105,6 +118,8 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Pages offered to `ksmd` and not merged, counted while units are looked at.
     pub(crate) pending: u64,
     pub(super) urgent: bool,
+    /// What the pass that is under way, or was, ended with.
+    pub(super) stopped: Stop,
     /// The last scan, the one that is being made, and when it began, in milliseconds.
     pub(super) last: Scan,
     pub(super) scanning: Scanning,
@@ -154,6 +169,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             offered: Table::new(),
             offers_made: 0,
             groups: Groups::new(),
+            aliases: Aliases::new(),
+            charged: 0,
             plan: Plan::new(),
             stage_at: 0,
             aside_at: 0,
@@ -164,6 +181,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             ordinary: 0,
             pending: 0,
             urgent: false,
+            stopped: Stop::NoPass,
             last: Scan::default(),
             scanning: Scanning::NEW,
             now_ms: 0,
@@ -183,12 +201,38 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         &self.kernel
     }
 
+    /// What the pass that is under way, or was, ended with.
+    pub fn stopped(&self) -> Stop {
+        self.stopped
+    }
+
     pub(crate) fn degrade(&self, bit: u64) {
         self.stats.degraded.fetch_or(bit, Relaxed);
     }
 
     pub(crate) fn seconds(&self) -> u32 {
         (self.kernel.now_ns() / 1_000_000_000) as u32
+    }
+
+    /// Mappings that this pass may still add.
+    pub(super) fn mappings_left(&self) -> usize {
+        self.settings.mappings.saturating_sub(self.charged)
+    }
+
+    /// Whether a range may be mapped with what is `left` of the mappings, which becomes so many fewer.
+    pub(super) fn affords(&mut self, left: &mut usize, start: usize, len: usize) -> bool {
+        if self.backend != Backend::Remap {
+            return true;
+        }
+        let rest = left.checked_sub(self.aliases.mappings_for(start, len, false));
+        *left = rest.unwrap_or(*left);
+        if rest.is_none() {
+            self.stopped = if self.settings.by_limit { Stop::Limit } else { Stop::Fork };
+            if self.settings.by_limit {
+                self.degrade(degraded::VMA_BUDGET);
+            }
+        }
+        rest.is_some()
     }
 
     pub(super) fn can_merge(&self) -> bool {
@@ -280,11 +324,16 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
 
     pub(super) fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {
         let note = &self.notes[index];
+        (self.urgent || note.cool_at <= now && self.has_settled(note))
+            && self.may_merge(index, view, live)
+    }
+
+    /// The same whether or not the span is left alone for a while.
+    pub(super) fn may_merge(&self, index: usize, view: &SpanView, live: u32) -> bool {
         let share = live * 256 / u32::from(view.slots).max(1);
         live > 0
             && share < u32::from(self.settings.full)
-            && (self.urgent || note.cool_at <= now && self.has_settled(note))
-            && note.merged.count_ones() < u32::from(view.pages)
+            && self.notes[index].merged.count_ones() < u32::from(view.pages)
             && plan::may_pair(share, (self.page as u32 / view.slot_size).max(1))
     }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pagemill_heap::compact::{Compactor, Kernel, Progress};
 use pagemill_heap::os::Os;
-use pagemill_heap::stats::{Backend, degraded};
+use pagemill_heap::stats::{Backend, Waits, degraded};
 use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Rest, Why};
 
 use super::state::period_ms;
@@ -320,14 +320,29 @@ impl<O: Os> Housekeeping<O> {
         }
     }
 
+    /// Decides, and says in the statistics what is waited for.
     fn decide(&mut self, inputs: &Inputs) -> Decision {
         let period = period_ms() * 1_000_000;
-        let resting = period == 0 || inputs.now_ns < self.ended + period;
-        if self.backend == Backend::None || resting && !inputs.request {
-            return Decision::Rest;
-        }
+        let next = self.ended + period;
+        let (decision, (waits, until)) = if self.backend == Backend::None {
+            (Decision::Rest, (Waits::Unknown, 0))
+        } else if (period == 0 || inputs.now_ns < next) && !inputs.request {
+            (Decision::Rest, (Waits::Period, if period == 0 { 0 } else { next }))
+        } else {
+            let inputs = self.in_part(inputs);
+            let decision = trigger::decide(&inputs, &self.history);
+            let again = self.same_since + self.look_again_ns;
+            (decision, trigger::waits(decision, &inputs, &self.history, again))
+        };
+        pagemill_stats.waits_for.store(waits as u64, Relaxed);
+        pagemill_stats.waits_until_ns.store(until, Relaxed);
+        decision
+    }
+
+    /// What is to be gained and what it costs, of the part of all that could be done for which there is room.
+    fn in_part(&mut self, inputs: &Inputs) -> Inputs {
         if self.backend != Backend::Ksm {
-            return trigger::decide(inputs, &self.history);
+            return *inputs;
         }
         // A pass may be a part of what could be done: the classes that save most come first.
         let pages = self.engine.last_scan().mergeable_pages;
@@ -338,12 +353,11 @@ impl<O: Os> Housekeeping<O> {
         self.engine.settings.offers = if in_part { offers as usize } else { usize::MAX };
         let part = if in_part { u128::from(offers) } else { u128::from(pages.max(1)) };
         let gain = u128::from(inputs.gain_bytes) * part / u128::from(pages.max(1));
-        let inputs = Inputs {
+        Inputs {
             gain_bytes: gain as u64,
             cost_ns: self.expected_cost(self.engine.settings.offers),
             ..*inputs
-        };
-        trigger::decide(&inputs, &self.history)
+        }
     }
 
     /// CPU time of compaction so far. The kernel keeps no account of whom `ksmd` works for, so its part is reckoned.
@@ -438,7 +452,10 @@ impl<O: Os> Housekeeping<O> {
             let kernel = self.engine.kernel();
             let totals = HEAP.totals();
             let small = totals.mapped.saturating_sub(totals.large) as u64;
-            let resident = scan.resident_bytes - scan.releasable_bytes;
+            // When this is done: otherwise what is merged first would be merged poorly, for want of mappings that are
+            // there afterwards.
+            let resident =
+                (scan.resident_bytes - scan.releasable_bytes).saturating_sub(scan.mergeable_bytes);
             let budget = trigger::mapping_budget(&trigger::Mappings {
                 limit: kernel.max_map_count(),
                 present: kernel.map_count(),
@@ -451,7 +468,9 @@ impl<O: Os> Housekeeping<O> {
             self.engine.settings.by_limit = budget.by_limit;
         }
         let gain = scan.releasable_bytes + scan.mergeable_bytes;
-        self.engine.settings.work_price = trigger::work_price(&self.history, gain, idle, urgent);
+        let work_price = |idle| trigger::work_price(&self.history, gain, idle, urgent);
+        (self.engine.settings.work_price, self.engine.settings.extent_work_price) =
+            (work_price(idle), work_price(trigger::SETTLED_NS));
         if urgent {
             self.scan(true);
         }
@@ -469,7 +488,8 @@ impl<O: Os> Housekeeping<O> {
         let cost = self.spent_ns() - began;
         let saved = (released() + self.engine.saved_bytes()).saturating_sub(before);
         // What a part took says nothing of the whole.
-        self.history.record(now, saved, cost, if whole { expected } else { 0 });
+        self.history.record(now, idle, saved, cost, if whole { expected } else { 0 });
+        pagemill_stats.stopped_by.store(self.engine.stopped() as u64, Relaxed);
         let scan = self.engine.last_scan();
         self.history.left(scan.releasable_bytes + scan.mergeable_bytes);
         self.ended = now;
