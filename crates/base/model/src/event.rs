@@ -332,6 +332,20 @@ row! {
         stalls: Option<Vec<u64>> = "stalls",
         /// The longest of them, ns.
         longest_stall: Option<Nanos> = "longest_stall_ns",
+        /// What compaction waits for: `pass` (nothing, one is under way), `fragments`, `gain` (that anything is worth a
+        /// pass), `pause` (after passes that gained too little), `worth` (that what could be saved is worth the work),
+        /// `share` (of CPU time), `period` (that the user set). Absent in recordings of earlier versions, as the next
+        /// four.
+        waits_for: Option<String> = "waits_for",
+        /// When that ends, or the heap is looked at again, ns of CLOCK_MONOTONIC; 0 if no moment is known.
+        waits_until: Option<Nanos> = "waits_until_ns",
+        /// What the last pass ended with: `none` (there was none), `done`, `work` (the program, which rested, worked
+        /// again), `fork` and `limit` (the bounds on mappings), `share` (of CPU time), `refused` (by the kernel).
+        stopped_by: Option<String> = "stopped_by",
+        /// Bytes that merging is expected to save now.
+        mergeable: Option<Bytes> = "mergeable_bytes",
+        /// Bytes of sparse pages that are left alone for a while, since the program wrote them lately.
+        left_alone: Option<Bytes> = "left_alone_bytes",
 
         /// Whose malloc the process has, where that was asked what it keeps free: `glibc's malloc` or `jemalloc`. Asked
         /// once a second at most, and not where the process is on pagemill's heap.

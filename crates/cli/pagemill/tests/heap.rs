@@ -36,6 +36,8 @@ fn a_running_heap_is_shown_with_the_kernels_view() {
         "mappings held 4000 of 4000 allowed: the bound is reached, no more is merged (so that a fork,",
         "10-20 % 30 ########################################",
         "30 pauses, longest 400.0 us",
+        "resting waits 41 s: last passes gained too little the last pass ended as the program worked again",
+        "could be saved 3.0 MiB",
         "2 stalls, longest 300.0 us",
     ] {
         assert!(squeezed(&out).contains(line), "{line} in\n{out}");
@@ -95,6 +97,11 @@ fn json_has_the_columns_of_a_recording() {
         (&2.into(), &300_000.into())
     );
     assert_eq!(json["sample"]["longest_stall_ns"], 300_000);
+    assert_eq!(json["resting"], "waits 41 s: last passes gained too little");
+    assert_eq!(
+        (&json["sample"]["waits_for"], &json["sample"]["stopped_by"]),
+        (&"pause".into(), &"work".into())
+    );
     assert!(json["sample"]["pss_bytes"].as_u64().unwrap() > 0);
     // Since 30 spans are at 15 % and 10 are full.
     assert!((json["mean_occupancy"].as_f64().unwrap() - 0.3625).abs() < 1e-9);

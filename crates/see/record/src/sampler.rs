@@ -297,6 +297,8 @@ fn fill(sample: &mut HeapSample, snapshot: Snapshot) {
     sample.config = name(snapshot.config_name());
     sample.backend = name(snapshot.backend_name());
     sample.barrier = name(snapshot.barrier_name());
+    sample.waits_for = name(snapshot.waits_name());
+    sample.stopped_by = name(snapshot.stop_name());
     let bytes = |value: Option<u64>| value.map(Bytes);
     let nanos = |value: Option<u64>| value.map(Nanos);
     sample.degraded = snapshot.degraded;
@@ -334,4 +336,7 @@ fn fill(sample: &mut HeapSample, snapshot: Snapshot) {
     sample.ksm_pending = snapshot.ksm_pending;
     sample.stalls = snapshot.stalls;
     sample.longest_stall = nanos(snapshot.longest_stall_ns);
+    sample.waits_until = nanos(snapshot.waits_until_ns);
+    sample.mergeable = bytes(snapshot.mergeable_bytes);
+    sample.left_alone = bytes(snapshot.left_alone_bytes);
 }

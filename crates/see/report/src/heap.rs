@@ -93,6 +93,37 @@ pub fn mapping_bound(sample: &HeapSample) -> Option<String> {
     Some(format!("of {allowed} allowed: the bound is reached, no more is merged ({why})"))
 }
 
+/// What compaction waits for and until when, as the heap said when it last refreshed its numbers; `None` where it said
+/// nothing.
+pub fn resting(sample: &HeapSample) -> Option<String> {
+    let left =
+        sample.waits_until.zip(sample.refreshed).map(|(until, now)| until.0.saturating_sub(now.0));
+    let seconds = left.filter(|left| *left > 0).map(|left| left.div_ceil(1_000_000_000));
+    let waits = seconds.map_or_else(|| "waits".to_owned(), |seconds| format!("waits {seconds} s"));
+    let looks = seconds.map_or_else(String::new, |seconds| format!(", looks again in {seconds} s"));
+    Some(match sample.waits_for.as_deref()? {
+        "pass" => "no: a pass is under way".to_owned(),
+        "fragments" => format!("not fragmented enough for a pass{looks}"),
+        "gain" => format!("nothing left that is worth a pass{looks}"),
+        "pause" => format!("{waits}: last passes gained too little"),
+        "worth" => format!("{waits}: what is left to save is not worth the work yet"),
+        "share" => format!("{waits}: the share of CPU time for compaction is used up"),
+        "period" => format!("{waits}: the time between two passes is not over"),
+        _ => return None,
+    })
+}
+
+/// What the last pass ended with, if that is not that all was done.
+pub fn last_pass(sample: &HeapSample) -> Option<&'static str> {
+    match sample.stopped_by.as_deref()? {
+        "work" => Some("the last pass ended as the program worked again"),
+        "fork" | "limit" => Some("the last pass ended at the bound on mappings"),
+        "share" => Some("the last pass ended as its share of CPU time was used up"),
+        "refused" => Some("the last pass ended as the kernel refused memory, an image or an offer"),
+        _ => None,
+    }
+}
+
 /// Name of a bucket of the occupancy histogram: the last one holds full spans.
 pub fn occupancy_label(index: usize, buckets: usize) -> String {
     if index + 1 == buckets {
@@ -153,7 +184,7 @@ pub fn sample_json(sample: &HeapSample) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use pagemill_model::Bytes;
+    use pagemill_model::{Bytes, Nanos};
 
     use super::*;
 
@@ -184,6 +215,33 @@ mod tests {
         assert!(words(1000, 1000, 0).contains("fork"));
         assert!(words(1001, 1000, degraded::VMA_BUDGET).contains("max_map_count"));
         assert_eq!(mapping_bound(&HeapSample::default()), None);
+    }
+
+    #[test]
+    fn what_compaction_waits_for_is_said_with_the_time_left() {
+        let words = |waits: &str, until| {
+            let sample = HeapSample {
+                waits_for: Some(waits.into()),
+                waits_until: Some(Nanos(until)),
+                refreshed: Some(Nanos(7_000_000_000)),
+                ..HeapSample::default()
+            };
+            resting(&sample)
+        };
+        let pause = "waits 41 s: last passes gained too little";
+        assert_eq!(words("pause", 47_900_000_000).as_deref(), Some(pause));
+        assert!(words("pause", 6_000_000_000).unwrap().starts_with("waits: "), "it is over");
+        assert!(words("gain", 8_000_000_000).unwrap().ends_with(", looks again in 1 s"));
+        assert!(!words("fragments", 0).unwrap().contains(" s"));
+        let known = &pagemill_heap::stats::WAITS[1..];
+        assert!(known.iter().all(|waits| words(waits, 0).is_some()));
+        assert_eq!(words("unknown", 0), None);
+        assert_eq!(resting(&HeapSample::default()), None);
+        let ended = |by: &str| {
+            last_pass(&HeapSample { stopped_by: Some(by.into()), ..HeapSample::default() })
+        };
+        let told = pagemill_heap::stats::STOPS.map(|by| ended(by).is_some());
+        assert_eq!(told, [false, false, true, true, true, true, true]);
     }
 
     #[test]

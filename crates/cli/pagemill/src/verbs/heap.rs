@@ -229,6 +229,7 @@ impl Frame<'_> {
             "pauses": totals.pauses.as_ref().map(heap_report::pauses_json),
             "stalls": totals.stalls.as_ref().map(heap_report::pauses_json),
             "ksmd_share": self.ksmd_share(),
+            "resting": heap_report::resting(self.sample),
             "degraded": heap_report::degradations(self.sample.degraded.unwrap_or(0)),
             "not_measured": missing,
         })
@@ -367,6 +368,14 @@ impl Frame<'_> {
         let budget = heap_report::mapping_bound(sample).unwrap_or_default();
         rows.add("mappings held", number(sample.vmas), &budget);
         rows.add("passes", number(sample.passes), &self.triggers());
+        let last = heap_report::last_pass(sample).unwrap_or_default();
+        rows.add("resting", heap_report::resting(sample), last);
+        rows.size("  could be saved", sample.mergeable, "as the last look at every span found");
+        rows.size(
+            "  left alone",
+            sample.left_alone.filter(|bytes| bytes.0 > 0),
+            "sparse pages that the program wrote lately, for a while",
+        );
         rows.time("time of compaction", sample.compact, "wall time, in total");
         rows.time("CPU of the helper", sample.helper_cpu, "part of the process's CPU time");
         rows.time("CPU of the process", sample.cpu, "");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pagemill_heap::stats::{MAGIC, StatsPage, VERSION};
+use pagemill_heap::stats::{MAGIC, StatsPage, Stop, VERSION, Waits};
 use pagemill_model::Pid;
 
 /// A directory with the compiled library; removed when dropped.
@@ -71,6 +71,11 @@ impl StandIn {
             (at!(longest_pause_ns), 400_000),
             (at!(stalls) + 18, 2),
             (at!(longest_stall_ns), 300_000),
+            (at!(waits_for), Waits::Pause as u64),
+            (at!(refreshed_ns), 7_000_000_000),
+            (at!(waits_until_ns), 47_500_000_000),
+            (at!(stopped_by), Stop::Work as u64),
+            (at!(mergeable_bytes), 3 << 20),
             (at!(request), 4),
             (at!(request_done), 4),
         ];
