@@ -31,8 +31,8 @@
 //! CPU time, which is also what the first round goes by. CPU time is judged in shares of itself or of a quarter of the
 //! least wall time as it is, without what was waited for a CPU, whichever is more: of a program that sleeps, the 3 ms
 //! that it takes to load a library are half of its CPU time and nothing to anybody. So 2 % slower is never less than
-//! half a percent of one CPU. In the same way memory is judged in shares of 16 MiB where it is less: 5 % of what a shell
-//! takes is a page table, and how much of its tenth of a second it shared with a child.
+//! half a percent of one CPU. In the same way memory is judged in shares of 16 MiB where it is less: 5 % of what a
+//! shell takes is a page table, and how much of its tenth of a second it shared with a child.
 //!
 //! Where time is not CPU time, it is longer while others have the CPUs. How long the threads of a run were ready and
 //! waited is known (`/proc/PID/task/*/schedstat`); with `w` the share of that in the time that they were ready, medians

@@ -573,7 +573,8 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_is_an_error() {
-        let text = FILES[0].replacen("repetitions = 5", "repetition = 5", 1);
+        let text = FILES[0].replacen("repetitions = ", "repetition = ", 1);
+        assert_ne!(text, FILES[0]);
         assert!(toml::from_str::<Experiment>(&text).is_err());
     }
 
