@@ -573,12 +573,16 @@ impl<O: Os> Heap<O> {
         if unsafe { object.cast::<u64>().add(1).read() } == cache::mark(self.key(), object.addr()) {
             self.os.misuse(Misuse::DoubleFree, object);
         }
-        if size <= usable && size >= usable / 2 {
+        // Who asks for less wants the memory back: Redis trims so what it has read.
+        if size <= usable && size >= usable - usable / 4 {
             return object;
         }
         // SAFETY: as for this function; both objects are at least that long.
         unsafe {
             let moved = self.allocate(cache, size);
+            if moved.is_null() && size <= usable {
+                return object;
+            }
             self.replace(cache, object, moved, usable.min(size))
         }
     }

@@ -192,3 +192,21 @@ fn objects_grow_in_place_where_they_can() {
         heap.free(cache, object);
     }
 }
+
+/// Slots were kept until half of them was asked for: Redis, whose values are trimmed when they are whole, took 236 MiB
+/// where jemalloc takes 165.
+#[test]
+fn a_slot_of_which_a_quarter_is_given_back_is_left_for_a_smaller_one() {
+    let heap = heap(4096, "0n");
+    let cache = heap.attach();
+    // SAFETY: plain use.
+    unsafe {
+        let object = heap.allocate(cache, 512);
+        object.write_bytes(7, 512);
+        assert_eq!(heap.reallocate(cache, object, 384), object, "a quarter is not worth a copy");
+        let less = heap.reallocate(cache, object, 306);
+        assert_eq!(heap.usable_size(less), 320);
+        assert!(std::slice::from_raw_parts(less, 306).iter().all(|byte| *byte == 7));
+        heap.free(cache, less);
+    }
+}

@@ -602,11 +602,11 @@ mod tests {
             "undecided: that one may; none of 3 levers that were tried is shown to help by 5 %";
         assert_eq!(verdict(3, None, perhaps, 0.05), says);
     }
-    /// Advice on a command of these runs: as it is, and under the first levers by state and runs.
+    /// Advice on a command of these runs, MiB and seconds: as it is, and under the first levers by state and runs.
     fn advice(base: &[(f64, f64)], levers: &[(State, &[(f64, f64)])]) -> Advice {
         let run = |(memory, cpu): &(f64, f64)| Figures {
-            mean: Some(*memory),
-            peak: Some(*memory),
+            mean: Some(*memory * 1048576.0),
+            peak: Some(*memory * 1048576.0),
             cpu: Some(*cpu),
             ..Figures::default()
         };
