@@ -577,8 +577,7 @@ mod tests {
     use super::*;
     use crate::lever::{Estimate, Lever, REGISTRY};
     use crate::look::Seen;
-    use crate::rule::Goal;
-    use crate::session::Options;
+    use crate::session::options;
 
     #[test]
     fn all_is_well_only_where_nothing_was_left_out_for_lack_of_time() {
@@ -619,22 +618,10 @@ mod tests {
                 state.clone(),
             )
         };
-        let options = Options {
-            goal: Goal::Both,
-            worth: 0.05,
-            slower: 0.02,
-            within: None,
-            seed: 1,
-            metric: None,
-            load: None,
-            only: Vec::new(),
-            all: false,
-            rounds: None,
-        };
         let arms = levers.iter().zip(REGISTRY);
         let arms = arms.map(|((state, runs), lever)| arm(state, runs, *lever)).collect();
         let base = base.iter().map(run).collect();
-        Advice::of(vec!["true".into()], &options, Seen::default(), base, arms)
+        Advice::of(vec!["true".into()], &options(), Seen::default(), base, arms)
     }
 
     /// A lever of one run was "not tried for lack of time", however clear that run was.

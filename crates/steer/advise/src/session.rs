@@ -675,6 +675,23 @@ fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
     Ok(REGISTRY.iter().map(arm).collect())
 }
 
+/// What is asked for where no flag is given.
+#[cfg(test)]
+pub(crate) fn options() -> Options {
+    Options {
+        goal: Goal::Both,
+        worth: 0.05,
+        slower: 0.02,
+        within: None,
+        seed: 1,
+        metric: None,
+        load: None,
+        only: Vec::new(),
+        all: false,
+        rounds: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -724,21 +741,6 @@ mod tests {
         assert_eq!(told(&[0.1, 0.2, 0.4], &looks), Some(2));
         assert_eq!(told(&[0.1], &looks), Some(4));
         assert_eq!(told(&[], &looks), None);
-    }
-
-    fn options() -> Options {
-        Options {
-            goal: Goal::Both,
-            worth: 0.05,
-            slower: 0.02,
-            within: None,
-            seed: 1,
-            metric: None,
-            load: None,
-            only: Vec::new(),
-            all: false,
-            rounds: None,
-        }
     }
 
     /// A purge came first where 716 KiB were free in whole pages, and the compacting heap had no run.

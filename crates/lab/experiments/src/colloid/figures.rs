@@ -35,6 +35,8 @@ pub(super) fn setup(
         (false, true) => 512.0,
         (false, false) => 64.0,
     };
+    // As in the published runs; a program that ends runs to its end.
+    let seconds = if huge && load.length.is_none() { 100.0 } else { APPLICATION_SECONDS };
     let setup = Setup {
         machine: machine.clone(),
         workload: load,
@@ -42,8 +44,7 @@ pub(super) fn setup(
         steps,
         later_steps: None,
         moves_at: None,
-        // As in the published runs.
-        seconds: if huge { 100.0 } else { APPLICATION_SECONDS },
+        seconds,
         scale,
         noise: 0.0,
         seed: options.seed,
@@ -195,9 +196,7 @@ impl Bench {
         for (number, &(policy, steps)) in cells.iter().enumerate() {
             tick(&format!("{policy} at {steps}x"), number as f64 / cells.len() as f64);
             let name = policy.to_lowercase();
-            let mut base = setup(&self.options, &machine, load.clone(), &name, steps);
-            // A program that ends runs to its end.
-            base.seconds = APPLICATION_SECONDS;
+            let base = setup(&self.options, &machine, load.clone(), &name, steps);
             let names = [policy.to_owned(), format!("{policy}+colloid")];
             for (system, run) in names.iter().zip(self.pair(&base)) {
                 let column = at(steps);
