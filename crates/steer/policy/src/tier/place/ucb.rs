@@ -34,8 +34,11 @@
 //! - *Departure*: the rate is not what the curve says, or where the share rests a latency or the reads of a tier are
 //!   not what they were there or, if it has not rested there before, close by. The curve loses part of its form and
 //!   becomes uncertain again, the more so the greater the departure, and home is visited first, for what was seen on a
-//!   way may be of both loads. The same where a best far from home turns up: perhaps the load has changed while it was
-//!   away.
+//!   way may be of both loads; then, if the departure is paid for, the points [`HOP`] to both sides of it: a new load
+//!   may be as fast at home as the old one, and rise where that fell. Home alone where a best far from it turns up:
+//!   perhaps the load has changed while it was away.
+//! - *Surprise*: what the first quanta at a point say is not what the curve said of it when the way there began, by more
+//!   than [`SURPRISE`] deviations: the curve is of another load than it thinks, and becomes uncertain by as much.
 //! - An account that holds no more than the way back costs ends all that: it goes to the best and stays.
 //!
 //! **What exploring costs.** An *excursion* begins where the target is not the best and ends when the best is reached.
@@ -57,6 +60,8 @@ mod departure;
 pub use curve::POINTS;
 use curve::{Curve, LENGTH, about, place};
 use departure::{Departure, Noise, Rest};
+
+use std::ops::RangeInclusive;
 
 use super::colloid::Shift;
 use super::{Placer, Reading};
@@ -110,6 +115,9 @@ const ARRIVED: f64 = 0.5 / (POINTS - 1) as f64;
 const MOVES: f64 = 0.0005;
 /// Quanta without movement after which a target that is not reached lies beyond a bound.
 const STILL: u32 = 10;
+/// And after which what is read says whether the rate has departed: a share that goes to and fro between neighbours rests
+/// no longer.
+const SETTLED: u32 = 6;
 /// Quanta after which a bound is tried again.
 const TRIED: u32 = 5_000;
 /// A target this near that cannot be reached lies beyond a bound.
@@ -118,6 +126,10 @@ const NEAR: f64 = 2.0 / (POINTS - 1) as f64;
 const FADES: f64 = 0.6;
 /// A departure of the rate by this much makes the curve as uncertain as at first.
 const WHOLE: f64 = 0.25;
+/// Deviations beyond which what is found at a point says that the curve is less certain than it thinks, and the least
+/// deviation that counts.
+const SURPRISE: f64 = 3.0;
+const LEAST_SURPRISE: f64 = 0.005;
 /// The first way down goes no further where the rate is lower than the best by this logarithm.
 const HOPELESS: f64 = 0.4;
 /// Variance of the level after a departure.
@@ -137,8 +149,8 @@ pub struct Ucb {
     target: Option<usize>,
     /// The next stop of the first way down, if there is one.
     stop: Option<Option<usize>>,
-    /// The point to look at first after a departure.
-    landmark: Option<usize>,
+    /// The points to look at first after a departure, the last one first.
+    landmarks: Vec<usize>,
     /// The far point that a hop goes towards.
     goal: Option<usize>,
     /// Quanta of this visit to the target, and visits to each point.
@@ -149,6 +161,8 @@ pub struct Ucb {
     /// The share of the last quantum, and for how many it has not moved.
     seen: f64,
     still: u32,
+    /// What the curve said of the target when it was chosen, and what is read there.
+    promised: Promise,
     /// Whether something was to move in it; how much the share changes where nothing is.
     asked: bool,
     jitter: f64,
@@ -192,13 +206,14 @@ impl Ucb {
             rest: Rest::NOTHING,
             target: None,
             stop: Some(None),
-            landmark: None,
+            landmarks: Vec::new(),
             goal: None,
             visit: 0,
             visits: [0; POINTS],
             rested: [0; POINTS],
             seen: f64::NAN,
             still: 0,
+            promised: Promise::default(),
             asked: false,
             jitter: 0.0,
             greatest: 0.0,
@@ -226,6 +241,10 @@ impl Ucb {
         self.learn(reading, share, moves);
         self.bounds(share);
         let target = self.choose(share, moves);
+        if self.target != Some(target) {
+            let (mean, variance) = (self.curve.mean[target], self.curve.covariance[target][target]);
+            self.promised = Promise { mean, variance, ..Promise::default() };
+        }
         self.target = Some(target);
         let to = self.reach(target);
         let from = if to < share { Tier::Default } else { Tier::Alternate };
@@ -263,10 +282,17 @@ impl Ucb {
         let variance = self.noise.read(value);
         let copies = (moves * COPIES_VARY).powi(2);
         let (error, expected) = self.curve.read(share, moves, value, variance + copies);
-        let by_rate = if self.still < STILL { None } else { self.departure.read(error, expected) };
+        let by_rate =
+            if self.still < SETTLED { None } else { self.departure.read(error, expected) };
         let at =
             self.target.filter(|at| moves == 0.0 && (self.reach(*at) - share).abs() <= ARRIVED);
         let by_latency = self.rest.read(reading.loads, at, variance.sqrt());
+        if at.is_some()
+            && let Some(surprise) = self.promised.read(value, variance)
+        {
+            let part = (surprise / WHOLE).powi(2).clamp(PARTLY, MOST_PART);
+            self.curve.doubt(part, 0.0, CHANGE_LENGTH);
+        }
         if let Some(departed) = by_rate.into_iter().chain(by_latency).reduce(f64::max) {
             self.departure = Departure::default();
             self.rest.forget();
@@ -274,16 +300,24 @@ impl Ucb {
             self.visits = [0; POINTS];
             self.goal = None;
             // What was seen on a way may be of both loads: the level is told apart where it rested longest.
-            self.landmark = (0..POINTS).max_by_key(|point| self.rested[*point]);
+            let home = self.home();
+            self.landmarks = vec![home];
             self.rested = [0; POINTS];
             let part = (departed / WHOLE).powi(2).clamp(PARTLY, MOST_PART);
             self.curve.fade((-departed / FADES).exp());
             self.curve.doubt(part, UNKNOWN, CHANGE_LENGTH);
             if self.paid >= APART {
                 self.paid = 0.0;
+                let sides = [home.checked_sub(HOP), Some(home + HOP).filter(|at| *at < POINTS)];
+                self.landmarks.splice(0..0, sides.into_iter().flatten());
                 self.account = (self.account + AGAIN).min(SWEEP + AGAIN);
             }
         }
+    }
+
+    /// The point at which it has rested longest since the last departure.
+    fn home(&self) -> usize {
+        (0..POINTS).max_by_key(|point| self.rested[*point]).unwrap_or(0)
     }
 
     /// Keeps what could not be passed: half of the way to a target far off, all of it to a near one.
@@ -312,7 +346,7 @@ impl Ucb {
     }
 
     /// The points between the bounds, and those next to them.
-    fn points(&self) -> impl Iterator<Item = usize> {
+    fn points(&self) -> RangeInclusive<usize> {
         let last = (POINTS - 1) as f64;
         let (low, high) = ((self.low * last).floor() as usize, (self.high * last).ceil() as usize);
         low..=high.min(POINTS - 1)
@@ -367,7 +401,7 @@ impl Ucb {
         // Beside the one that is known best, the others' level does not matter.
         let known = curve.known(self.points());
         let (best, _) = self.highest(|point| curve.mean[point] - curve.apart(point, known));
-        let held = self.target.filter(|target| self.points().any(|point| point == *target));
+        let held = self.target.filter(|target| self.points().contains(target));
         let arrived = held.is_some_and(|target| (self.reach(target) - share).abs() <= ARRIVED);
         Look { known, best, held, arrived }
     }
@@ -385,7 +419,8 @@ impl Ucb {
 
     /// With nothing to spend: the best.
     fn give_up(&mut self, now: &Look) -> usize {
-        (self.stop, self.landmark, self.goal) = (None, None, None);
+        (self.stop, self.goal) = (None, None);
+        self.landmarks.clear();
         if now.held != Some(now.best) {
             self.visit = 0;
         }
@@ -452,17 +487,20 @@ impl Ucb {
     /// The point to look at first after a departure. A load that changed while it was away looks like a better share:
     /// where it was at home is asked again.
     fn homeward(&mut self, now: &Look) -> Option<usize> {
-        let home = (0..POINTS).max_by_key(|point| self.rested[*point]).unwrap_or(now.best);
+        let home = self.home();
         let far = now.best.abs_diff(home) >= AWAY;
-        if self.rested[home] >= HOME && far && self.landmark.is_none() {
-            self.landmark = Some(home);
+        if self.rested[home] >= HOME && far && self.landmarks.is_empty() {
+            self.landmarks = vec![home];
             self.rested = [0; POINTS];
         }
-        let landmark = self.landmark.filter(|point| self.points().any(|at| at == *point))?;
+        let points = self.points();
+        self.landmarks.retain(|point| points.contains(point));
+        let landmark = *self.landmarks.last()?;
         if now.held != Some(landmark) {
             self.visit = 0;
         } else if f64::from(self.visit) >= 2.0 * VISIT {
-            self.landmark = None;
+            self.landmarks.pop();
+            self.visit = 0;
         }
         Some(landmark)
     }
@@ -477,6 +515,27 @@ impl Ucb {
         let at_best = self.goal.is_none() && target == now.best;
         let hopeful = at_best || bound() > self.curve.mean[now.best] + HOLD;
         hopeful && (!now.arrived || f64::from(self.visit) < length)
+    }
+}
+
+/// What the curve said of a point when the way there began: a mean and its variance; and what is read there: the sum
+/// of so many values.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    mean: f64,
+    variance: f64,
+    sum: f64,
+    count: f64,
+}
+
+impl Promise {
+    /// Takes a reading in: by how much the point is not what was said of it, once that is known.
+    fn read(&mut self, value: f64, variance: f64) -> Option<f64> {
+        self.sum += value;
+        self.count += 1.0;
+        let error = (self.sum / self.count - self.mean).abs();
+        let expected = (self.variance + variance / self.count).sqrt();
+        (self.count == VISIT && error > SURPRISE * expected.max(LEAST_SURPRISE)).then_some(error)
     }
 }
 

@@ -114,12 +114,14 @@ impl Rest {
         }
         let (then, away) = self.nearest(point);
         let departed = self.departures(then, away).into_iter().fold(0.0, f64::max);
-        if departed <= f64::max(LATER, noise) + STEEP * away as f64 {
+        let explained = f64::max(LATER, noise) + STEEP * away as f64;
+        if departed <= explained {
             self.then[point].get_or_insert(self.now);
             self.departed = 0;
             return None;
         }
-        self.departed += 1;
+        // What has departed far is said sooner: the share may not rest here for long.
+        self.departed += if departed > 2.0 * explained { 2 } else { 1 };
         (self.departed > Self::SETTLED).then_some(departed)
     }
 
