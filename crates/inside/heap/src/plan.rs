@@ -41,11 +41,14 @@ pub struct Limits {
     pub members: u32,
     /// Words by which a bitmap may be moved in a group, or a multiple of it: those of a page. 0: it stays where it is.
     pub slides: usize,
+    /// Live bits from which on a unit is dense, if there are such: further units are tried with these first, the least
+    /// dense coming first, until they have as good as no room left, which is also a number of live bits.
+    pub dense: Option<(u32, u32)>,
 }
 
 impl Limits {
     /// 512 probes found groups within 3 % of the bound at 9.2 % occupancy.
-    pub const DEFAULT: Self = Self { probes: 512, members: 256, slides: 0 };
+    pub const DEFAULT: Self = Self { probes: 512, members: 256, slides: 0, dense: None };
 }
 
 /// Memory for [`pack`]; every slice but `group` has one element a unit, and may hold anything.
@@ -358,6 +361,43 @@ mod tests {
         (group, groups)
     }
 
+    /// Dense units with one part of eight dead, many more than are tried, and units with one part of sixteen live: none
+    /// of these needs a group of its own.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes long there, and is about sizes")]
+    fn what_lives_little_goes_where_dense_units_have_room() {
+        let mut state = 7u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut bits = Vec::new();
+        let hosts = 4000;
+        for _ in 0..hosts {
+            let dead = random(8) as usize;
+            let mut unit = [u64::MAX; 4];
+            unit[dead / 2] &= !(0xffff_ffff << (dead % 2 * 32));
+            bits.push(unit);
+        }
+        for number in 0..6000 {
+            // A few have three parts of sixteen live, which fit nowhere.
+            let lives = if number < 100 { 3 } else { 1 };
+            let mut unit = [0; 4];
+            for _ in 0..lives {
+                let live = random(16) as usize;
+                unit[live / 4] |= 0xffff << (live % 4 * 16);
+            }
+            bits.push(unit);
+        }
+        let (group, groups) = plan(&bits, Limits { dense: Some((128, 249)), ..Limits::DEFAULT });
+        let (own, others) = group.split_at(hosts as usize);
+        let hosting = own.iter().filter(|group| **group != NONE).count();
+        assert!(groups as usize <= hosting + 100, "{groups} groups, {hosting} of dense units");
+        assert!((2900..3300).contains(&hosting), "{hosting} of which each has room for two");
+        let alone = others.iter().filter(|group| **group == NONE).count();
+        assert!(alone < 30, "{alone}");
+    }
+
     /// By how much each may be moved.
     fn room<const W: usize>(bits: &[[u64; W]], limits: Limits) -> Vec<u8> {
         let used =
@@ -472,7 +512,7 @@ mod tests {
         fn the_groups_do_not_depend_on_the_slices(
             bits in bitmaps(0.12), work in 1u32..200, probes in 2u32..40, members in 2u32..9,
         ) {
-            let limits = Limits { probes, members, slides: 0 };
+            let limits = Limits { probes, members, ..Limits::DEFAULT };
             prop_assert_eq!(sliced(&bits, limits, work), plan(&bits, limits));
             let wide: Vec<[u64; 8]> = bits.iter().map(|word| [word[0]; 8]).collect();
             prop_assert_eq!(sliced(&wide, limits, work), plan(&wide, limits));
@@ -485,7 +525,7 @@ mod tests {
             bits in runs(150), work in 1u32..200, probes in 8u32..400, members in 2u32..20,
         ) {
             // The helper checks the bits of each group.
-            let limits = Limits { probes, members, slides: 4 };
+            let limits = Limits { probes, members, slides: 4, ..Limits::DEFAULT };
             let (group, groups) = plan(&bits, limits);
             prop_assert_eq!(sliced(&bits, limits, work), (group.clone(), groups));
             for number in 0..groups {
@@ -593,7 +633,7 @@ mod tests {
 
         #[test]
         fn plans_hold_what_the_header_says(bits in bitmaps(0.06), members in 2u32..9, probes in 2u32..64) {
-            check(&bits, Limits { probes, members, slides: 0 });
+            check(&bits, Limits { probes, members, ..Limits::DEFAULT });
         }
 
         #[test]

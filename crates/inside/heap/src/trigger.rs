@@ -73,6 +73,12 @@ pub const SCORE: u32 = 250;
 /// Score that is enough when the program is idle or memory is short.
 pub const SCORE_LOW: u32 = 80;
 
+/// The same when the program has settled.
+pub const SCORE_SETTLED: u32 = 40;
+
+/// Part of the live bytes by which these may differ in a program without activity.
+const SAME_PART: usize = 4096;
+
 /// Without activity for this long, the program counts as idle.
 pub const IDLE_NS: u64 = 100_000_000;
 
@@ -219,6 +225,12 @@ pub struct Inputs {
     pub spent_ns: u64,
     /// Share of the process's CPU time that it may use: [`CPU_SHARE`] or [`KSM_SHARE`].
     pub share: u64,
+}
+
+/// Whether a heap is nearly as it was, by live and mapped bytes: what a program takes and gives back when a timer rings
+/// changes nothing that matters.
+pub fn is_same(was: (usize, usize), is: (usize, usize)) -> bool {
+    was.1 == is.1 && was.0.abs_diff(is.0) <= was.0 / SAME_PART
 }
 
 /// For how long the program has rested, by looks at its CPU time and at its heap.
@@ -444,7 +456,9 @@ fn trigger(inputs: &Inputs) -> Option<(Why, bool)> {
         Some((Why::Cgroup, true))
     } else if inputs.psi >= PSI {
         Some((Why::Psi, true))
-    } else if inputs.idle_ns >= IDLE_NS && inputs.score >= SCORE_LOW {
+    } else if inputs.idle_ns >= IDLE_NS && inputs.score >= SCORE_LOW
+        || inputs.idle_ns >= SETTLED_NS && inputs.score >= SCORE_SETTLED
+    {
         Some((Why::Idle, false))
     } else if inputs.score >= SCORE {
         Some((Why::Score, false))
@@ -547,6 +561,21 @@ pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
 /// Bytes that a mapping more must save where sparse spans side by side are cut into runs that share an image each:
 /// twice the kernel's memory for it, since what a fork may cost bounds how many there are.
 pub const EXTENT_PRICE: u32 = 512;
+
+/// Whether a pass by `ksmd` that would begin now can wait for the program to settle: it rests, and what is merged then
+/// is merged better, for dense pages take part.
+pub fn settles(decision: Decision, inputs: &Inputs) -> bool {
+    matches!(decision, Decision::Run { urgent: false, .. })
+        && (IDLE_NS..SETTLED_NS).contains(&inputs.idle_ns)
+}
+
+/// Without activity for this long, what was merged before the program settled is merged again: it takes more memory for
+/// a moment.
+pub const AGAIN_NS: u64 = 10_000_000_000;
+
+/// Pages that a pass may merge again of those that `ksmd` has merged: each is a page of its own until it has merged
+/// them anew.
+pub const AGAIN: u32 = 4096;
 
 /// How long a span must have been as it is before it is merged: an idle program has finished what it did, a busy
 /// one may be in the middle of a wave of frees.
@@ -829,7 +858,7 @@ mod tests {
         age_ns: 0,
         now_ns: 1 << 40,
         request: false,
-        score: 60,
+        score: 30,
         idle_ns: 1 << 40,
         psi: 0,
         cgroup_usage: 0,
@@ -842,6 +871,29 @@ mod tests {
         spent_ns: 0,
         share: CPU_SHARE,
     };
+
+    /// Dense pages take part once a program has settled: what was merged 0.9 s earlier was merged poorly.
+    #[test]
+    fn ksmd_has_nothing_to_merge_until_a_program_that_rests_has_settled() {
+        let idle = |idle_ns| Inputs { idle_ns, score: 600, ..QUIET };
+        let waits = |inputs: &Inputs| settles(decide(inputs, &History::new()), inputs);
+        assert!(!waits(&idle(0)), "at work");
+        assert!(waits(&idle(IDLE_NS)));
+        assert!(!waits(&idle(SETTLED_NS)));
+        assert!(!waits(&Inputs { psi: PSI, ..idle(IDLE_NS) }), "memory is short");
+        assert!(!waits(&Inputs { gain_bytes: 0, ..idle(IDLE_NS) }), "there is no pass");
+    }
+
+    /// The heap of a Redis at rest changed every second, by a kilobyte of what its timer takes and gives back.
+    #[test]
+    fn what_a_timer_takes_is_no_work() {
+        let was = (100 << 20, 300 << 20);
+        assert!(is_same(was, was));
+        assert!(is_same(was, (was.0 + 1000, was.1)) && is_same(was, (was.0 - 1000, was.1)));
+        assert!(!is_same(was, (was.0 + (1 << 20), was.1)));
+        assert!(!is_same(was, (was.0, was.1 + 4096)));
+        assert!(!is_same((1000, 4096), (1001, 4096)), "little of little");
+    }
 
     #[test]
     fn what_was_short_lived_at_work_is_merged_once_the_program_has_settled() {

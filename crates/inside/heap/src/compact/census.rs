@@ -39,6 +39,8 @@ pub(super) struct Scanning {
     pub(super) next: usize,
     pub(super) count: usize,
     pub(super) scan: Scan,
+    /// Dead bytes in pages of spans too dense to be merged with each other.
+    pub(super) room: u64,
     pub(super) histogram: [u64; OCCUPANCY_BUCKETS],
 }
 
@@ -56,6 +58,7 @@ impl Scanning {
             mergeable_pages: 0,
             left_alone_bytes: 0,
         },
+        room: 0,
         histogram: [0; OCCUPANCY_BUCKETS],
     };
 }

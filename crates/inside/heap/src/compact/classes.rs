@@ -12,7 +12,7 @@ use core::ops::Range;
 use super::batch::{Batch, Frozen, MEMBERS};
 use super::copy::window;
 use super::pass::{
-    Candidate, EXTENTS, MOVES_SLICE, Plan, SPANS_SLICE, Seen, Stage, Step, Trial, WORDS,
+    Candidate, EXTENTS, MOVES_SLICE, PAGES, Plan, SPANS_SLICE, Seen, Stage, Step, Trial, WORDS,
 };
 use super::sort::Sorting;
 use super::state::Compactor;
@@ -68,7 +68,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.next_trial()
             }
             // Of extents.
-            Step::Cut { .. } => None,
+            Step::Cut { .. } | Step::Part { .. } => None,
         };
         match step {
             Some(step) => Stage::Classes { next, step },
@@ -77,8 +77,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     pub(super) fn after_key(&mut self, at: usize) -> Stage {
-        if at == EXTENTS {
-            return Stage::class(0);
+        match at {
+            EXTENTS => return Stage::class(0),
+            PAGES => return self.after_classes(),
+            _ => {}
         }
         // A class has at most one key a page of a span.
         if self.plan.next_key < 16 && self.plan.unit != 0 {
@@ -100,6 +102,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Looks at spans of a class that can be merged; `None` if it has none.
     fn see(&mut self, class: usize, from: usize) -> Option<Step> {
         if from == 0 {
+            self.plan.mixed = false;
             self.plan.seen.clear();
             self.plan.extents.clear();
             self.plan.shape = None;
@@ -251,7 +254,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         None
     }
 
-    fn sort_units(&mut self) -> Step {
+    pub(super) fn sort_units(&mut self) -> Step {
         let Plan { sorting, units, .. } = &mut self.plan;
         if sorting.step(units, |unit| unit.start, MOVES_SLICE) {
             Step::Mark { at: 0 }

@@ -83,7 +83,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     pub fn cut_short(&mut self) {
         if matches!(
             self.stage,
-            Stage::Extents { .. } | Stage::Classes { .. } | Stage::Commit { .. }
+            Stage::Extents { .. }
+                | Stage::Pages { .. }
+                | Stage::Classes { .. }
+                | Stage::Commit { .. }
         ) {
             self.stage = self.after_classes();
             self.stopped = Stop::Work;
@@ -98,6 +101,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 Stage::Idle => Stage::Idle,
                 Stage::Release { span } => self.release(span),
                 Stage::Extents { step } => self.plan_extents(step),
+                Stage::Pages { step } => self.plan_pages(step),
                 Stage::Classes { next, step } => self.plan_class(next, step),
                 Stage::Commit { at, group } => self.commit(at, group),
                 Stage::Restore { unit } => self.restore_some(unit),

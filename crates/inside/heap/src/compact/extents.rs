@@ -91,7 +91,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 };
             }
             // Of classes.
-            Step::Fill { .. } => return self.without_extents(),
+            Step::Fill { .. } | Step::Part { .. } => return self.without_extents(),
         };
         match next {
             Some(Step::Pack) if self.plan.extents.len() < 2 => self.without_extents(),
@@ -105,6 +105,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     fn without_extents(&mut self) -> Stage {
         self.plan.extents.clear();
+        if self.plans_pages() {
+            return Stage::Pages { step: Step::Part { group: 0 } };
+        }
         Stage::class(0)
     }
 
@@ -218,7 +221,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.plan.price = 2 * price;
             return Some(Step::Cut { at: 0 });
         }
-        let limits = Limits { members: 2 * MEMBERS as u32, probes: PROBES, slides: PAGE_WORDS };
+        let members = 2 * MEMBERS as u32;
+        let limits = Limits { members, probes: PROBES, slides: PAGE_WORDS, ..Limits::DEFAULT };
         self.room_for::<WORDS>(self.plan.extents.len(), limits).then_some(Step::Mark { at: 0 })
     }
 
@@ -341,7 +345,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 }
 
 /// The words, and the bits in each, of the granules that these bytes of an extent overlap: a page has 256 granules.
-fn words_of(bytes: Range<usize>, page_size: usize) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn words_of(
+    bytes: Range<usize>,
+    page_size: usize,
+) -> impl Iterator<Item = (usize, u64)> {
     let granule = page_size / (64 * PAGE_WORDS);
     let (mut at, end) = (bytes.start / granule, bytes.end.div_ceil(granule));
     core::iter::from_fn(move || {

@@ -58,6 +58,8 @@ pub(crate) struct Group {
     pub image_pages: u8,
     /// Some member was seen to be merged by `ksmd` (KSM back end).
     pub seen: bool,
+    /// It was made when the program had settled, and is not planned again (KSM back end).
+    pub firm: bool,
 }
 
 /// A file that holds images.
@@ -98,6 +100,9 @@ pub(crate) struct Groups {
     pub lost_pages: u64,
     /// Pages of images in force.
     pub image_pages: u64,
+    /// Units of groups that are firm, and pages of their images.
+    pub firm_units: u64,
+    pub firm_pages: u64,
     /// Units in force.
     pub units: u64,
     /// Mappings that they were made with: those of their first units.
@@ -117,6 +122,8 @@ impl Groups {
             touched_pages: 0,
             lost_pages: 0,
             image_pages: 0,
+            firm_units: 0,
+            firm_pages: 0,
             units: 0,
             mappings: 0,
         }
@@ -135,7 +142,8 @@ impl Groups {
 
     /// Records a group; the caller has reserved room. Returns its index.
     pub(crate) fn add_group(&mut self, os: &impl Os, segment: u32, image_pages: u8) -> u32 {
-        let group = Group { segment, first: END, members: 0, image_pages, seen: false };
+        let group =
+            Group { segment, first: END, members: 0, image_pages, seen: false, firm: false };
         self.live += 1;
         self.image_pages += u64::from(image_pages);
         if let Some(segment) = self.segments.get_mut(segment as usize) {
@@ -151,6 +159,12 @@ impl Groups {
         let pushed = self.groups.push(os, group);
         debug_assert!(pushed, "room was reserved");
         self.groups.len() as u32 - 1
+    }
+
+    /// Notes that a group, which has no members yet, was made when the program had settled.
+    pub(crate) fn set_firm(&mut self, group: u32) {
+        self.groups[group as usize].firm = true;
+        self.firm_pages += u64::from(self.groups[group as usize].image_pages);
     }
 
     /// Notes that the image of a group has become so many pages larger.
@@ -176,6 +190,7 @@ impl Groups {
         owner.first = index;
         owner.members += 1;
         self.units += 1;
+        self.firm_units += u64::from(owner.firm);
         self.mappings += u64::from(unit.leads);
         self.merged_pages += u64::from(unit.pages);
         self.touched_pages += u64::from(unit.touched.count_ones());
@@ -206,6 +221,7 @@ impl Groups {
             self.merged[at as usize].next = unit.next;
         }
         self.units -= 1;
+        self.firm_units -= u64::from(self.groups[group].firm);
         self.mappings -= u64::from(unit.leads);
         self.merged_pages -= u64::from(unit.pages);
         self.touched_pages -= u64::from((unit.touched & !unit.lost).count_ones());
@@ -219,7 +235,9 @@ impl Groups {
             return;
         }
         self.live -= 1;
-        self.image_pages -= u64::from(self.groups[group].image_pages);
+        let pages = u64::from(self.groups[group].image_pages);
+        self.image_pages -= pages;
+        self.firm_pages -= if self.groups[group].firm { pages } else { 0 };
         let segment = self.groups[group].segment as usize;
         self.groups[group].first = self.free_group;
         self.free_group = group as u32;

@@ -19,7 +19,7 @@ use super::copy::{copy, runs};
 use super::groups::{END, Merged};
 use super::offers::{GRANULE, Offered, RUNS, joined, runs_of};
 use super::state::{Compactor, add};
-use super::{Bits, CHUNK, Kernel, Spans};
+use super::{CHUNK, Kernel, Spans};
 use crate::os::Os;
 use crate::plan::NONE;
 use crate::stats::{Stop, degraded};
@@ -40,7 +40,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             return None;
         }
         let (mut members, mut unbounded) = (Batch::new(), usize::MAX);
-        self.block_group(group, planned, &mut union, &mut unbounded, &mut members);
+        if self.plan.mixed {
+            self.block_pages(group, planned, &mut union, &mut members);
+        } else {
+            self.block_group(group, planned, &mut union, &mut unbounded, &mut members);
+        }
         if members.units().count() < 2 {
             members.units().for_each(|unit| self.unblock_unit(unit));
             add(&self.stats.aborted_groups, 1);
@@ -53,9 +57,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 return None;
             }
         }
-        let union = self.gather(&members);
-        let image_pages = self.plan.geometry.touched(&union).count_ones() as u8;
-        let index = self.groups.add_group(self.os, END, image_pages);
+        self.gather(&members);
+        let index = self.groups.add_group(self.os, END, 1);
+        if self.settings.settled {
+            self.groups.set_firm(index);
+        }
         let at = self.seconds();
         let mut offered = 0;
         for unit in members.units() {
@@ -124,17 +130,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         true
     }
 
-    /// Composes the page that all members shall be; returns the union of their live slots.
-    fn gather(&self, members: &Batch<S::Ref>) -> Bits {
+    /// Composes the page that all members shall be.
+    fn gather(&self, members: &Batch<S::Ref>) {
         let stage = self.stage_at as *mut u8;
-        let geometry = self.plan.geometry;
-        let mut union = [0u64; 4];
         // SAFETY: the stage is the engine's own, at least a page long.
         unsafe { stage.write_bytes(0, self.page) };
         for unit in members.units() {
-            union.iter_mut().zip(&unit.live).for_each(|(a, b)| *a |= b);
-            let phase = geometry.phase as usize;
-            for run in runs(unit.live, geometry.slot_size as usize, phase, self.page) {
+            let phase = unit.phase as usize;
+            for run in runs(unit.live, unit.slot_size as usize, phase, self.page) {
                 // SAFETY: the run lies in the unit's page, which is mapped, and in the stage, which nobody else
                 // uses. The program may write the slots meanwhile, which `copy` is made for.
                 unsafe {
@@ -143,16 +146,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 }
             }
         }
-        union
     }
 
     /// Fills what is not live in the unit's page with what the stage has there.
     fn fill_dead(&self, unit: &Frozen<S::Ref>) {
         let stage = self.stage_at as *const u8;
-        let geometry = self.plan.geometry;
-        let mut at = 0;
-        let phase = geometry.phase as usize;
-        let live = runs(unit.live, geometry.slot_size as usize, phase, self.page);
+        let (mut at, phase) = (0, unit.phase as usize);
+        let live = runs(unit.live, unit.slot_size as usize, phase, self.page);
         for run in live.chain(core::iter::once(self.page..self.page)) {
             // SAFETY: `at..run.start` holds dead slots only (and bytes of no slot). The page is blocked, so
             // nobody uses them but the engine; the stage is as long as a page.

@@ -31,6 +31,7 @@ mod offers;
 mod on_memory;
 mod aliases;
 mod extents;
+mod pages;
 mod pass;
 mod release;
 mod remap;

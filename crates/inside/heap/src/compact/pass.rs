@@ -18,6 +18,9 @@ pub(super) const MOVES_SLICE: usize = 512;
 /// The place of extents in [`Stage::Commit`], where classes have theirs in the ranking.
 pub(super) const EXTENTS: usize = usize::MAX;
 
+/// The same of pages of all classes.
+pub(super) const PAGES: usize = usize::MAX - 1;
+
 /// What a pass does next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -26,6 +29,10 @@ pub(super) enum Stage {
         span: usize,
     },
     Extents {
+        step: Step,
+    },
+    /// Pages of all classes together (KSM back end).
+    Pages {
         step: Step,
     },
     /// `next` is a place in the ranking.
@@ -69,6 +76,8 @@ pub(super) enum Step {
     Pack,
     /// The groups are put in order.
     Arrange,
+    /// What was merged in haste is taken apart.
+    Part { group: u32 },
 }
 
 /// A unit that takes part in a plan.
@@ -187,6 +196,12 @@ pub(crate) struct Plan {
     pub(super) sorting: Sorting,
     pub(super) packing: Packing,
     pub(super) limits: Limits,
+    /// Whether units are pages of any class, and bits stand for bytes as in extents.
+    pub(super) mixed: bool,
+    /// How many of them are hosts.
+    pub(super) hosts: usize,
+    /// Pages that were merged in haste and are planned again.
+    pub(super) parted: u32,
 }
 
 impl Plan {
@@ -217,6 +232,9 @@ impl Plan {
             sorting: Sorting::new(0),
             packing: Packing::new(),
             limits: Limits::DEFAULT,
+            mixed: false,
+            hosts: 0,
+            parted: 0,
         }
     }
 

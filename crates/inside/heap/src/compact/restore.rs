@@ -96,7 +96,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     /// Forgets a unit that left its group, with its live bytes if it `lives`, and unblocks its slots.
-    fn release_unit(&mut self, index: u32, span: S::Ref, view: &SpanView, lives: bool) {
+    pub(super) fn release_unit(&mut self, index: u32, span: S::Ref, view: &SpanView, lives: bool) {
         let unit = self.groups.merged[index as usize];
         let mask = (((1u32 << unit.pages) - 1) << unit.page) as u16;
         // What was live when the pages were copied has memory, and nothing else does.

@@ -15,6 +15,7 @@ use super::{Kernel, Spans};
 use crate::os::Os;
 use crate::plan;
 use crate::stats::degraded;
+use crate::trigger::AGAIN;
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// What the last scan found.
@@ -71,6 +72,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 scan.mergeable_pages += if gain > 0 { class.pages } else { 0 };
             }
         }
+        self.add_again(&mut scan);
         self.list_by_class();
         for (counter, spans) in self.stats.occupancy.iter().zip(self.scanning.histogram) {
             counter.store(spans, Relaxed);
@@ -78,6 +80,19 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.last = scan;
         self.publish();
         Progress::Done
+    }
+
+    /// What merging again gains that was merged before the program settled, where dense pages have room for it.
+    fn add_again(&self, scan: &mut Scan) {
+        let units = self.groups.units - self.groups.firm_units;
+        if !self.plans_pages() || !self.settings.again || units == 0 {
+            return;
+        }
+        let images = (self.groups.image_pages - self.groups.firm_pages) * self.page as u64;
+        let most = images.min(self.scanning.room / 2);
+        let part = units.min(u64::from(AGAIN));
+        scan.mergeable_bytes += most * part / units;
+        scan.mergeable_pages += part;
     }
 
     fn scan_span(&mut self, index: usize) {
@@ -128,6 +143,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             entry.live += live_bytes;
             entry.slot_size = view.slot_size;
             entry.pages += u64::from(view.pages) - u64::from((free | absent).count_ones());
+        } else if self.takes_part(index, &view, now) {
+            // Dead slots of merged pages are room no more, and count by their share.
+            let dead = u64::from(u32::from(view.slots) - live);
+            self.scanning.room += resident * page * dead / u64::from(view.slots).max(1);
         } else if self.may_merge(index, &view, live) {
             let pages = u64::from(view.pages) - u64::from((free | absent).count_ones());
             self.scanning.scan.left_alone_bytes += pages * page;

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 
+use super::groups::END;
 use super::{
     BarrierSupport, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys,
     pagemap,
 };
 use crate::os::{Misuse, Os};
 use crate::stats::{Backend, StatsPage};
+use crate::trigger::AGAIN;
 
 const PAGE: usize = 4096;
 
@@ -422,8 +424,82 @@ fn extents_end_where_a_mapping_costs_less_than_the_pages_of_a_poorer_image() {
     assert!(held <= few && kept > saved / 10 * 8, "{held} mappings save {kept}, {few} {saved}");
 }
 
+fn ksm<'a>(world: &'a World, stats: &'a StatsPage) -> Compactor<'a, &'a World, &'a World, Memory> {
+    // SAFETY: as for `engine`.
+    unsafe { Compactor::new(world, world, &Memory, stats, Backend::Ksm) }
+}
+
+/// Redis at rest held 7 MiB of images of sparse pages beside 8 MiB of dead slots in dense pages.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
+fn sparse_pages_need_no_memory_where_dense_ones_have_room() {
+    let shapes = [[(2, 880); 100].as_slice(), &[(0, 40); 60], &[(3, 40); 60]].concat();
+    let world = World::new(&shapes, &mut random(5));
+    let stats = StatsPage::zeroed();
+    let mut engine = ksm(&world, &stats);
+    pass(&mut engine, u64::MAX, || {});
+    let (units, images) = (engine.groups.units, engine.groups.image_pages);
+    assert!(images > 40, "{units} units share {images} pages");
+    engine.settings.settled = true;
+    for _ in 0..3 {
+        pass(&mut engine, u64::MAX, || {});
+    }
+    let loose = engine.groups.units - engine.groups.firm_units;
+    assert_eq!(loose, units, "what was merged before it had settled stays");
+    engine.settings.again = true;
+    for _ in 0..3 {
+        pass(&mut engine, u64::MAX, || {});
+    }
+    let groups = &engine.groups;
+    assert_eq!((groups.firm_units, groups.firm_pages), (groups.units, groups.image_pages));
+    let merged = groups.merged.iter().filter(|unit| unit.group != END);
+    let hosts = merged.filter(|unit| unit.span < 100).count() as u64;
+    let own = groups.image_pages - hosts;
+    assert!(own < images / 3, "{own} pages of {images} are left, {hosts} hosts");
+    assert!(groups.units - hosts >= units);
+    assert!(world.is_whole());
+    assert_eq!(engine.dissolve_all(), 0);
+    assert!(world.is_whole());
+    assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+    assert_eq!((engine.groups.firm_units, engine.groups.firm_pages), (0, 0));
+    engine.end();
+}
+
+/// How many pages a pass takes out of groups is bounded, and a pass that is cut short leaves nothing blocked.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
+fn what_was_merged_in_haste_is_merged_again_some_at_a_time() {
+    let world = World::new(&[[(0, 40); 600].as_slice(), &[(2, 880); 40]].concat(), &mut random(5));
+    let stats = StatsPage::zeroed();
+    let mut engine = ksm(&world, &stats);
+    pass(&mut engine, u64::MAX, || {});
+    let units = engine.groups.units;
+    assert!(units > u64::from(AGAIN), "{units}");
+    (engine.settings.settled, engine.settings.again) = (true, true);
+    engine.begin(false);
+    let mut least = units;
+    while engine.step(0) == Progress::More {
+        least = least.min(engine.groups.units);
+    }
+    assert!((units - u64::from(AGAIN)..units).contains(&least), "{least} of {units}");
+    assert!(engine.groups.firm_units > 0 && engine.groups.firm_units < engine.groups.units);
+    engine.begin(false);
+    for _ in 0..40 {
+        engine.step(0);
+    }
+    engine.cut_short();
+    while engine.step(0) == Progress::More {}
+    assert!(world.is_whole());
+    assert_eq!(engine.dissolve_all(), 0);
+    assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+    engine.end();
+}
+
 fn shapes() -> impl Strategy<Value = Vec<(usize, u32)>> {
-    prop::collection::vec((0..CLASSES.len(), 2u32..250), 4..if cfg!(miri) { 6 } else { 40 })
+    prop::collection::vec(
+        (0..CLASSES.len(), prop_oneof![2u32..250, 250u32..1000]),
+        4..if cfg!(miri) { 6 } else { 40 },
+    )
 }
 
 proptest! {
@@ -448,13 +524,14 @@ proptest! {
 
     #[test]
     fn a_program_that_goes_on_between_slices_keeps_every_byte(
-        shapes in shapes(), seed in any::<u64>(), acts in 1usize..40,
+        shapes in shapes(), seed in any::<u64>(), acts in 1usize..40, merges in any::<bool>(),
     ) {
         let mut random = random(seed);
         let world = World::new(&shapes, &mut random);
         let stats = StatsPage::zeroed();
-        let mut engine = engine(&world, &stats);
-        for _ in 0..3 {
+        let mut engine = if merges { ksm(&world, &stats) } else { engine(&world, &stats) };
+        for number in 0..4 {
+            (engine.settings.settled, engine.settings.again) = (number > 0, number > 1);
             pass(&mut engine, 0, || {
                 for _ in 0..acts {
                     world.act(&mut random);

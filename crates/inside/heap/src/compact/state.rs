@@ -40,6 +40,10 @@ pub struct Settings {
     pub judge_ms: u32,
     /// Live share (in 1/256) above which a span is left alone.
     pub full: u16,
+    /// Whether the program has been idle for so long that dense pages take part (KSM back end): what is live lives on.
+    pub settled: bool,
+    /// The same for what was merged before it had settled, which is taken apart to be merged better.
+    pub again: bool,
     /// Pages that a pass may offer to `ksmd`, which works for each of them (KSM back end).
     pub offers: usize,
 }
@@ -59,6 +63,8 @@ impl Settings {
         settle_ms: 0,
         judge_ms: 0,
         full: 205,
+        settled: false,
+        again: false,
         offers: usize::MAX,
     };
 }
@@ -323,9 +329,13 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     }
 
     pub(super) fn mergeable(&self, index: usize, view: &SpanView, live: u32, now: u32) -> bool {
+        self.is_quiet(index, now) && self.may_merge(index, view, live)
+    }
+
+    /// Whether the span is likely to stay as it is, and is not left alone for a while.
+    pub(super) fn is_quiet(&self, index: usize, now: u32) -> bool {
         let note = &self.notes[index];
-        (self.urgent || note.cool_at <= now && self.has_settled(note))
-            && self.may_merge(index, view, live)
+        self.urgent || note.cool_at <= now && self.has_settled(note)
     }
 
     /// The same whether or not the span is left alone for a while.

@@ -36,6 +36,10 @@ pub struct Packing {
     groups: u32,
     /// Groups before this one are full.
     first_open: u32,
+    /// Groups of dense units that have room, which stand at the front of the order where units are done with, and how
+    /// far from the last of them the next unit begins.
+    dense: u32,
+    turn: u32,
 }
 
 impl Default for Packing {
@@ -59,6 +63,8 @@ impl Packing {
             starts: [0; RANKS],
             groups: 0,
             first_open: 0,
+            dense: 0,
+            turn: 0,
         }
     }
 
@@ -158,10 +164,12 @@ impl Packing {
         let room = if limits.slides > 0 { usize::from(moved[unit]) } else { 0 };
         let (mine, places) = (&bits[unit][..W - room * limits.slides], room + 1);
         let half = (limits.probes / 2 / places as u32).max(1);
+        let hosts = self.dense.min(half);
+        let dense = (0..hosts).map(|at| order[self.host(at)]);
         let oldest = self.first_open..self.groups.min(self.first_open.saturating_add(half));
         let newest = (oldest.end.max(self.groups.saturating_sub(half))..self.groups).rev();
         let mut probes = 0;
-        let found = oldest.chain(newest).find_map(|candidate| {
+        let found = dense.chain(oldest).chain(newest).find_map(|candidate| {
             if sizes[candidate as usize] >= limits.members {
                 probes += 1;
                 return None;
@@ -177,6 +185,9 @@ impl Packing {
             })?;
             Some((candidate, place))
         });
+        if found.is_none() && self.dense > 0 {
+            self.turn = (self.turn + half) % self.dense;
+        }
         let (chosen, place) = found.unwrap_or_else(|| {
             unions[self.groups as usize] = [0; W];
             sizes[self.groups as usize] = 0;
@@ -190,7 +201,25 @@ impl Packing {
         if limits.slides > 0 {
             moved[unit] = place as u8;
         }
+        if let Some((dense, full)) = limits.dense {
+            let live = population(&unions[chosen as usize]);
+            if found.is_none() && live >= dense {
+                order[self.dense as usize] = chosen;
+                self.dense += 1;
+                self.first_open = self.groups;
+            } else if live >= full
+                && let Some(at) = (0..hosts).map(|at| self.host(at)).find(|at| order[*at] == chosen)
+            {
+                order.copy_within(at + 1..self.dense as usize, at);
+                self.dense -= 1;
+            }
+        }
         cost::<W>() + probes
+    }
+
+    /// Where in the order the group of a dense unit stands that comes so many probes after the first.
+    fn host(&self, after: u32) -> usize {
+        (self.dense - 1 - (self.turn + after) % self.dense) as usize
     }
 }
 

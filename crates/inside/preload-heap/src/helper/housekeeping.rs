@@ -77,7 +77,7 @@ pub(crate) struct Housekeeping<O: Os + 'static> {
     pressure: Pressure,
     history: History,
     rest: Rest,
-    /// Live and mapped bytes at the last round, and since when they are the same.
+    /// Live and mapped bytes when they last changed, and since when they are nearly the same.
     seen: (usize, usize),
     same_since: u64,
     rounds_same: u32,
@@ -196,7 +196,8 @@ impl<O: Os> Housekeeping<O> {
         let totals = HEAP.totals();
         let now = self.engine.kernel().now_ns();
         let heap = (totals.live, totals.mapped);
-        self.rounds_same = if heap == self.seen { self.rounds_same + 1 } else { 0 };
+        let same = trigger::is_same(self.seen, heap);
+        self.rounds_same = if same { self.rounds_same + 1 } else { 0 };
         if self.rounds_same == 0 {
             self.seen = heap;
             self.same_since = now;
@@ -219,6 +220,8 @@ impl<O: Os> Housekeeping<O> {
                 self.refreshed = now;
             }
             self.engine.settings.settle_ms = trigger::settle_ms(idle_ns >= trigger::IDLE_NS);
+            self.engine.settings.settled = idle_ns >= trigger::SETTLED_NS;
+            self.engine.settings.again = idle_ns >= trigger::AGAIN_NS;
             self.scan(false);
             self.dead_left = self.dead_left.min(self.engine.last_scan().dead_bytes);
         }
@@ -328,15 +331,31 @@ impl<O: Os> Housekeeping<O> {
             (Decision::Rest, (Waits::Unknown, 0))
         } else if (period == 0 || inputs.now_ns < next) && !inputs.request {
             (Decision::Rest, (Waits::Period, if period == 0 { 0 } else { next }))
+        } else if self.ksmd_merges(inputs) {
+            (Decision::Rest, (Waits::Pass, 0))
         } else {
             let inputs = self.in_part(inputs);
             let decision = trigger::decide(&inputs, &self.history);
             let again = self.same_since + self.look_again_ns;
-            (decision, trigger::waits(decision, &inputs, &self.history, again))
+            if self.backend == Backend::Ksm && trigger::settles(decision, &inputs) {
+                (Decision::Rest, (Waits::Pause, self.same_since + trigger::SETTLED_NS))
+            } else {
+                (decision, trigger::waits(decision, &inputs, &self.history, again))
+            }
         };
         pagemill_stats.waits_for.store(waits as u64, Relaxed);
         pagemill_stats.waits_until_ns.store(until, Relaxed);
         decision
+    }
+
+    /// Whether `ksmd` has yet to merge what a pass of a settled program has made identical; no pass is begun meanwhile,
+    /// for a while.
+    fn ksmd_merges(&self, inputs: &Inputs) -> bool {
+        self.backend == Backend::Ksm
+            && !inputs.request
+            && inputs.idle_ns >= trigger::SETTLED_NS
+            && inputs.now_ns < self.ended + PATIENCE_NS
+            && self.engine.waiting_for_ksmd() > u64::from(trigger::AGAIN / 2)
     }
 
     /// What is to be gained and what it costs, of the part of all that could be done for which there is room.
@@ -407,7 +426,7 @@ impl<O: Os> Housekeeping<O> {
             looked = now;
             let rests = rest.look(now, own(self.engine), trigger::IDLE_NS);
             let totals = HEAP.totals();
-            if !rests || (totals.live, totals.mapped) != self.seen {
+            if !rests || !trigger::is_same(self.seen, (totals.live, totals.mapped)) {
                 self.engine.cut_short();
                 whole = false;
             }
