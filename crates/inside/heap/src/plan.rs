@@ -511,8 +511,9 @@ mod tests {
         #[test]
         fn the_groups_do_not_depend_on_the_slices(
             bits in bitmaps(0.12), work in 1u32..200, probes in 2u32..40, members in 2u32..9,
+            dense in prop::option::of((1u32..20, 10u32..50)),
         ) {
-            let limits = Limits { probes, members, ..Limits::DEFAULT };
+            let limits = Limits { probes, members, dense, ..Limits::DEFAULT };
             prop_assert_eq!(sliced(&bits, limits, work), plan(&bits, limits));
             let wide: Vec<[u64; 8]> = bits.iter().map(|word| [word[0]; 8]).collect();
             prop_assert_eq!(sliced(&wide, limits, work), plan(&wide, limits));
@@ -632,8 +633,11 @@ mod tests {
         }
 
         #[test]
-        fn plans_hold_what_the_header_says(bits in bitmaps(0.06), members in 2u32..9, probes in 2u32..64) {
-            check(&bits, Limits { probes, members, ..Limits::DEFAULT });
+        fn plans_hold_what_the_header_says(
+            bits in bitmaps(0.06), members in 2u32..9, probes in 2u32..64,
+            dense in prop::option::of((1u32..10, 6u32..30)),
+        ) {
+            check(&bits, Limits { probes, members, dense, ..Limits::DEFAULT });
         }
 
         #[test]

@@ -79,6 +79,16 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.pass = self.pass.wrapping_add(1);
     }
 
+    /// Begins a pass that only looks at merged units: pages that `ksmd` has not come to merge leave their groups, and can
+    /// be offered again.
+    pub fn begin_judging(&mut self) {
+        self.urgent = false;
+        self.judges = true;
+        self.judged_ms = (self.kernel.now_ns() / 1_000_000) as u32;
+        self.stage = Stage::Restore { unit: 0 };
+        self.pass = self.pass.wrapping_add(1);
+    }
+
     /// Plans and merges nothing more in this pass, since the program works: what is left of it gives back and undoes.
     pub fn cut_short(&mut self) {
         if matches!(

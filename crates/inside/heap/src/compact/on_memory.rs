@@ -48,8 +48,8 @@ macro_rules! os_on_memory {
     };
 }
 
-/// What a `Kernel` does whose images are `self.images`, vectors of bytes, and that maps by copying unless `self.maps`
-/// says no.
+/// What a `Kernel` does whose images are `self.images`, vectors of bytes, that maps by copying unless `self.maps` says
+/// no, and whose page map has `self.entry` everywhere.
 macro_rules! kernel_on_memory {
     () => {
         fn cpu_ns(&self) -> u64 {
@@ -121,7 +121,7 @@ macro_rules! kernel_on_memory {
         }
 
         fn pagemap(&self, _: usize, entries: &mut [u64]) -> Sys<()> {
-            entries.fill(pagemap::PRESENT | pagemap::FILE);
+            entries.fill(self.entry());
             Ok(())
         }
 

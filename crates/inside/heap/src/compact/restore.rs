@@ -64,8 +64,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if written {
                 let now = self.seconds();
                 let note = &mut self.notes[unit.span as usize];
-                note.cool_at = now.saturating_add(COOL_SECONDS << note.heat.min(10));
-                note.heat = note.heat.saturating_add(1);
+                // Units of a span that leave together count once.
+                if note.cool_at <= now {
+                    note.cool_at = now.saturating_add(COOL_SECONDS << note.heat.min(10));
+                    note.heat = note.heat.saturating_add(1);
+                }
             }
             self.release_unit(index as u32, span, &view, fate == Fate::Leaves);
         }

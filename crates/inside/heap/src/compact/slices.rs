@@ -73,6 +73,8 @@ struct World {
     clock: Cell<u64>,
     /// Whether somebody always waits for what is frozen.
     waited: Cell<bool>,
+    /// What the page map says of each page.
+    entry: Cell<u64>,
     /// Nanoseconds that a mapping takes, since it waits for a reader of the address space.
     slow: Cell<u64>,
 }
@@ -99,6 +101,7 @@ impl World {
             clock: Cell::new(0),
             waited: Cell::new(false),
             slow: Cell::new(0),
+            entry: Cell::new(pagemap::PRESENT | pagemap::FILE),
         };
         let mut at = start.expose_provenance();
         for &(class, share) in shapes {
@@ -142,6 +145,10 @@ impl World {
 
     fn os(&self) -> &Memory {
         &Memory
+    }
+
+    fn entry(&self) -> u64 {
+        self.entry.get()
     }
 
     /// Notes that an image is mapped, which takes its time.
@@ -462,6 +469,33 @@ fn sparse_pages_need_no_memory_where_dense_ones_have_room() {
     assert!(world.is_whole());
     assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
     assert_eq!((engine.groups.firm_units, engine.groups.firm_pages), (0, 0));
+    engine.end();
+}
+
+/// A Redis whose `ksmd` had no CPU held 6 MiB that were offered and not merged, for ever: it rested, so no pass was due.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
+fn what_ksmd_left_over_is_offered_again() {
+    let world = World::new(&[(0, 40); 40], &mut random(5));
+    let stats = StatsPage::zeroed();
+    let mut engine = ksm(&world, &stats);
+    pass(&mut engine, u64::MAX, || {});
+    let units = engine.groups.units;
+    let mut judge = |entry: u64, seconds: u64| {
+        world.entry.set(entry);
+        world.clock.set(world.clock.get() + seconds * 1_000_000_000);
+        engine.begin_judging();
+        while engine.step(0) == Progress::More {}
+        engine.groups.units
+    };
+    assert_eq!(judge(pagemap::PRESENT, 1), units, "seen to be merged");
+    assert_eq!(judge(pagemap::PRESENT | pagemap::EXCLUSIVE, 1), 0, "not any more");
+    world.clock.set(world.clock.get() + 10_000_000_000);
+    let offered = stats.ksm_offered.load(Relaxed);
+    pass(&mut engine, u64::MAX, || {});
+    assert_eq!(engine.groups.units, units);
+    assert_eq!(stats.ksm_offered.load(Relaxed), offered + units);
+    assert!(world.is_whole());
     engine.end();
 }
 

@@ -69,6 +69,10 @@ unsafe impl Sync for World {}
 unsafe impl Send for World {}
 
 impl World {
+    fn entry(&self) -> u64 {
+        pagemap::PRESENT | pagemap::FILE
+    }
+
     fn new(refuses: bool) -> Arc<Self> {
         // SAFETY: the layout is not empty.
         let memory = Memory(unsafe { std::alloc::alloc_zeroed(Memory::layout()) });

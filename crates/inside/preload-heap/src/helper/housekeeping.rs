@@ -257,6 +257,11 @@ impl<O: Os> Housekeeping<O> {
             self.slices();
             self.dead_left = u64::MAX;
         }
+        // What `ksmd` has left over is nobody's otherwise while the program rests: no pass is due any more.
+        if again && !passes && self.engine.waiting_for_ksmd() > 0 {
+            self.engine.begin_judging();
+            self.slices();
+        }
         if asked {
             pagemill_stats.request_done.store(request, Relaxed);
         }
