@@ -79,8 +79,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.pass = self.pass.wrapping_add(1);
     }
 
-    /// Begins a pass that only looks at merged units: pages that `ksmd` has not come to merge leave their groups, and can
-    /// be offered again.
+    /// Begins a pass that only looks at merged units: pages that `ksmd` has not come to merge leave their groups, and
+    /// can be offered again.
     pub fn begin_judging(&mut self) {
         self.urgent = false;
         self.judges = true;

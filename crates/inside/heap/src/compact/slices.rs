@@ -472,7 +472,7 @@ fn sparse_pages_need_no_memory_where_dense_ones_have_room() {
     engine.end();
 }
 
-/// A Redis whose `ksmd` had no CPU held 6 MiB that were offered and not merged, for ever: it rested, so no pass was due.
+/// A Redis whose `ksmd` had no CPU held 6 MiB that were offered and not merged, for ever: at rest no pass was due.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
 fn what_ksmd_left_over_is_offered_again() {

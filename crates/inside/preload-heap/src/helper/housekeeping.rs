@@ -219,9 +219,7 @@ impl<O: Os> Housekeeping<O> {
                 HEAP.refresh(true);
                 self.refreshed = now;
             }
-            self.engine.settings.settle_ms = trigger::settle_ms(idle_ns >= trigger::IDLE_NS);
-            self.engine.settings.settled = idle_ns >= trigger::SETTLED_NS;
-            self.engine.settings.again = idle_ns >= trigger::AGAIN_NS;
+            self.note_idle(idle_ns);
             self.scan(false);
             self.dead_left = self.dead_left.min(self.engine.last_scan().dead_bytes);
         }
@@ -257,11 +255,7 @@ impl<O: Os> Housekeeping<O> {
             self.slices();
             self.dead_left = u64::MAX;
         }
-        // What `ksmd` has left over is nobody's otherwise while the program rests: no pass is due any more.
-        if again && !passes && self.engine.waiting_for_ksmd() > 0 {
-            self.engine.begin_judging();
-            self.slices();
-        }
+        self.judge_left_over(again && !passes);
         if asked {
             pagemill_stats.request_done.store(request, Relaxed);
         }
@@ -274,6 +268,23 @@ impl<O: Os> Housekeeping<O> {
         self.await_ksmd();
         self.tell();
         self.sleep_ns(looked)
+    }
+
+    /// Tells the engine what may be merged of a heap that has been as it is for so long.
+    fn note_idle(&mut self, idle_ns: u64) {
+        let settings = &mut self.engine.settings;
+        settings.settle_ms = trigger::settle_ms(idle_ns >= trigger::IDLE_NS);
+        settings.settled = idle_ns >= trigger::SETTLED_NS;
+        settings.again = idle_ns >= trigger::AGAIN_NS;
+    }
+
+    /// Looks at what `ksmd` has left over if that is `due`: nobody does otherwise while the program rests, for no pass
+    /// is due any more.
+    fn judge_left_over(&mut self, due: bool) {
+        if due && self.engine.waiting_for_ksmd() > 0 {
+            self.engine.begin_judging();
+            self.slices();
+        }
     }
 
     /// Gives back all free memory that has aged, some at a time; whether there was any.
