@@ -67,6 +67,11 @@ fn cause(seen: &Seen<'_>, view: &FaultView, details: bool) -> (&'static str, &'s
     let program = seen.again();
     let category = dominant(view).map(|(category, _)| category);
     match category {
+        Some(Category::Major) if first_from_a_file(view) => (
+            "reading files that were not in memory yet",
+            "a second run finds them there, unless memory is short",
+            format!("pagemill record --with faults,pressure {program}"),
+        ),
         Some(Category::Major) => (
             "waiting for files or swap",
             "the working set does not fit, or is read in small pieces",
@@ -107,6 +112,14 @@ fn cause(seen: &Seen<'_>, view: &FaultView, details: bool) -> (&'static str, &'s
     }
 }
 
+/// Whether most of the slow faults' time was spent in a file that is mapped.
+fn first_from_a_file(view: &FaultView) -> bool {
+    let memory = ["/memfd:", "/dev/", "/SYSV"];
+    view.mappings.first().is_some_and(|(place, _)| {
+        place.starts_with('/') && !memory.iter().any(|name| place.starts_with(name))
+    })
+}
+
 /// What most of the slow faults' time went into.
 fn part(slow: &Slow) -> Option<(&'static str, u64)> {
     let parts = [
@@ -118,10 +131,17 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
     parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
 }
 
+/// Whether that is one of pagemill's own libraries, whose first pages may have to be read at the start: no fault of the
+/// program's.
+fn is_ours(place: &str) -> bool {
+    place.rsplit('/').next().is_some_and(|name| name.starts_with("libpagemill_"))
+}
+
 /// The longest fault, if somebody notices it.
 fn tail(seen: &Seen<'_>, view: &FaultView) -> Option<Finding> {
-    let worst = view.worst.first()?;
-    let stalls = view.worst.iter().filter(|moment| moment.latency.0 >= STALL);
+    let worst = || view.worst.iter().filter(|moment| !is_ours(&moment.place));
+    let stalls = worst().filter(|moment| moment.latency.0 >= STALL);
+    let worst = worst().next()?;
     let (count, sum) =
         stalls.fold((0, 0_u64), |(n, sum), moment| (n + 1, moment.latency.0.saturating_add(sum)));
     if worst.latency.0 < STALL {

@@ -1,7 +1,7 @@
 //! Free memory inside the compacting heap, and whether compaction gets it back; and inside the program's own malloc,
 //! where that was asked, and why it stays there.
 
-use pagemill_model::Bytes;
+use pagemill_model::{Bytes, units};
 
 use super::{Finding, Seen, Stake, Untold, percent, size, time};
 use crate::heap::{HeapView, Malloc, Summary};
@@ -96,6 +96,19 @@ fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
     })
 }
 
+/// That the recorded process is not the one whose memory it is.
+pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Untold> {
+    let mut missing = seen.meta?.not_measured.iter();
+    let missing = missing.find(|missing| {
+        missing.what.starts_with("memory of child processes,") && seen.heap.is_some()
+    })?;
+    Some(Untold {
+        what: "who holds the memory of its child processes, which did most of the work",
+        why: missing.why.clone(),
+        next: format!("pagemill advise {}", seen.again()),
+    })
+}
+
 /// That nobody could say what the program's own malloc keeps free.
 pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
     let view = seen.heap?;
@@ -132,12 +145,14 @@ fn works(view: &HeapView) -> Option<u64> {
 
 fn compaction(view: &HeapView) -> String {
     let passes = view.passes.unwrap_or(0);
+    let of = units::counted(passes, "pass", "passes");
     match works(view) {
         None => "this configuration does not compact".into(),
         Some(0) if passes == 0 => "compaction has not run, for it waits until a pass pays".into(),
-        Some(0) => format!("{passes} passes of compaction saved nothing"),
+        Some(0) => format!("{of} of compaction saved nothing"),
         Some(saved) => {
-            format!("{passes} passes of compaction save {} and could not get at it", size(saved))
+            let save = if passes == 1 { "saves" } else { "save" };
+            format!("{of} of compaction {save} {} and could not get at it", size(saved))
         }
     }
 }

@@ -116,8 +116,13 @@ pub fn conclude(seen: &Seen<'_>) -> Conclusions {
     found.extend(fragmentation::find(seen));
     found.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share).then(a.subject.cmp(b.subject)));
     found.truncate(MOST);
-    let untold =
-        [cold::untold(seen), sparse::untold(seen), heap::untold(seen), faults::untold(seen)];
+    let untold = [
+        heap::elsewhere(seen),
+        cold::untold(seen),
+        sparse::untold(seen),
+        heap::untold(seen),
+        faults::untold(seen),
+    ];
     Conclusions { findings: found, untold: untold.into_iter().flatten().collect() }
 }
 

@@ -246,6 +246,85 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
     assert_eq!(stalled.spikes.map(|spikes| (spikes.faults, spikes.bursts)), Some((1, 0)));
 }
 
+/// The longest fault of a program on the heap was that which read the heap's own library.
+#[test]
+fn what_pagemill_s_own_library_took_to_load_is_no_finding() {
+    let setup = FaultSetup { details: true, counted: 1, ..FaultSetup::default() };
+    let subjects = |file: &str| -> Vec<&str> {
+        let mut fold = FaultFold::new(&setup, Nanos(0));
+        let mapping = MappingSample {
+            time: Nanos(0),
+            pid: Some(7),
+            start: Some(0x5000),
+            end: Some(0x6000),
+            name: Some(file.into()),
+            ..MappingSample::default()
+        };
+        fold.event(&Event::Mapping(Box::new(mapping)));
+        fold.event(&fault(600_000_000, 9_000_000, 0));
+        let view = fold.view();
+        assert_eq!(view.worst[0].place, file);
+        let found = conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings;
+        found.iter().map(|finding| finding.subject).collect()
+    };
+    assert!(subjects("/usr/lib/libssl.so.3").contains(&"tail"));
+    assert!(!subjects("/usr/lib/pagemill/libpagemill_heap.so").contains(&"tail"));
+}
+
+/// Of a program whose file was read for the first time it was said that the working set does not fit.
+#[test]
+fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
+    let setup = FaultSetup { details: true, counted: 1, ..FaultSetup::default() };
+    let text = |name: &str| {
+        let mut fold = FaultFold::new(&setup, Nanos(0));
+        let mapping = MappingSample {
+            time: Nanos(0),
+            pid: Some(7),
+            start: Some(0x5000),
+            end: Some(0x6000),
+            name: Some(name.into()),
+            ..MappingSample::default()
+        };
+        fold.event(&Event::Mapping(Box::new(mapping)));
+        let major = Flags::BASE | Flags::MAJOR;
+        let Event::Fault(mut one) = fault(600_000_000, 90_000_000, 0) else { unreachable!() };
+        one.flags = Some(major);
+        fold.event(&Event::Fault(one));
+        let Event::FaultCounts(mut counts) = counted(1_000_000_000, 90_000_000, 1) else {
+            unreachable!()
+        };
+        counts.flags = Some(major);
+        fold.event(&Event::FaultCounts(counts));
+        let view = fold.view();
+        let found = conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings;
+        let faults = found.into_iter().find(|finding| finding.subject == "faults");
+        faults.unwrap_or_else(|| panic!("{:?}", view.categories)).text
+    };
+    assert!(text("/usr/bin/node").contains("reading files that were not in memory yet"));
+    for memory in ["[heap]", "/memfd:cache (deleted)"] {
+        assert!(text(memory).contains("waiting for files or swap"), "{}", text(memory));
+    }
+}
+
+/// A compiler's driver took 1 MiB, and "nothing here is worth changing" was concluded of the compiler's 90.
+#[test]
+fn of_a_command_whose_work_others_did_nothing_is_concluded() {
+    let mut fold = HeapFold::default();
+    let sample = HeapSample { time: Nanos(5), pss: Some(Bytes(MIB)), ..HeapSample::default() };
+    fold.event(&Event::Heap(Box::new(sample)));
+    let view = fold.view();
+    let missing = |what: &str| {
+        let not_measured = vec![NotMeasured { what: what.into(), why: "one had 90 MiB".into() }];
+        let command = vec!["gcc".into(), "big.c".into()];
+        let meta = Meta { not_measured, command, ..Meta::default() };
+        conclude(&Seen { heap: Some(&view), meta: Some(&meta), ..Seen::default() }).untold
+    };
+    assert_eq!(missing("memory of child processes"), []);
+    let untold = missing("memory of child processes, which did most of the work");
+    assert_eq!(untold[0].next, "pagemill advise -- gcc big.c");
+    assert_eq!(untold[0].why, "one had 90 MiB");
+}
+
 #[test]
 fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     let sample = |time: u64, live: u64, footprint: u64| {

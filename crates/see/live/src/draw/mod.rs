@@ -450,10 +450,12 @@ fn faults(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> 
     ];
     if let Some(longest) = &state.faults.longest {
         let ago = state.now.since(longest.time);
-        minute.push(Span::styled(
-            format!("  longest {} ({} ago)", time(longest.latency), time(ago)),
-            theme.faint(),
-        ));
+        let longest = format!("  longest {} ({} ago)", time(longest.latency), time(ago));
+        let taken: usize = minute.iter().map(Span::width).sum();
+        // Half a word tells nothing.
+        if taken + longest.width() <= columns {
+            minute.push(Span::styled(longest, theme.faint()));
+        }
     }
     lines.push(Line::from(minute));
     let most = state.faults.tail.highest().filter(|most| *most > 0.0);
@@ -502,7 +504,7 @@ fn tiers(look: &Look<'_>) -> Vec<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use pagemill_model::frag::FragSample;
-    use pagemill_model::{Event, FaultCounts, FaultSetup, MappingSample};
+    use pagemill_model::{Event, Fault, FaultCounts, FaultSetup, MappingSample};
     use proptest::prelude::*;
 
     use super::*;
@@ -588,6 +590,27 @@ mod tests {
             assert!(screen.lines().any(|line| line.starts_with(pane.title())), "{screen}");
         }
         assert!(screen.ends_with("\nq quit\n") && !screen.contains('\u{1b}'), "{screen}");
+    }
+
+    /// On 80 columns a line ended in "longes".
+    #[test]
+    fn what_does_not_fit_behind_the_minute_is_left_out_as_a_whole() {
+        let (mut state, meta) = full();
+        let fault =
+            Fault { time: Nanos(39_000_000_000), latency: Nanos(3_200_000), ..Fault::default() };
+        state.event(&Event::Fault(Box::new(fault)), &meta);
+        let minute = |columns: u16| {
+            let screen = drawn(&state, &meta, (columns, 40), &[], false);
+            let line = screen.lines().find(|line| line.contains("1 min: "));
+            line.unwrap_or_else(|| panic!("{screen}")).to_owned()
+        };
+        let wide = minute(150);
+        let at = wide.find("  longest ").unwrap_or_else(|| panic!("{wide}"));
+        assert!(wide.ends_with(" ago)"), "{wide}");
+        for columns in at..wide.len() {
+            assert_eq!(minute(columns as u16), wide[..at], "{columns}");
+        }
+        assert_eq!(minute(wide.len() as u16), wide);
     }
 
     proptest! {
