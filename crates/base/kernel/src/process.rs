@@ -267,6 +267,8 @@ pub struct Resources {
     pub system: Duration,
     /// Page faults, minor and major together.
     pub faults: u64,
+    /// The most that was resident of one process at a time, bytes.
+    pub resident: u64,
 }
 
 /// What was used so far.
@@ -288,6 +290,8 @@ pub fn resources(whose: Whose) -> Resources {
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
         faults: (usage.ru_minflt + usage.ru_majflt).max(0) as u64,
+        // KiB.
+        resident: (usage.ru_maxrss.max(0) as u64).saturating_mul(1024),
     }
 }
 

@@ -14,6 +14,7 @@
 //! before that has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use pagemill_kernel::Kind;
 
@@ -34,11 +35,40 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// The exit status; 0 of who is ended by a signal.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Ok | Self::Signal(_) => 0,
+            Self::Finding => 1,
+            Self::Unsupported => 3,
+            Self::Permission => 4,
+            Self::Code(code) => code,
+        }
+    }
+}
+
+/// The error that this process ends with.
+static ERROR: OnceLock<String> = OnceLock::new();
+
+/// Says an error with its chain of causes.
+fn say(error: &anyhow::Error) {
+    let text = format!("{error:#}");
+    eprintln!("pagemill: {text}");
+    // There is one; a second would be of how it is told.
+    let _ = ERROR.set(text);
+}
+
+/// What was said of the error that this process ends with, if that was said here.
+pub fn said() -> Option<&'static str> {
+    ERROR.get().map(String::as_str)
+}
+
 /// The outcome of a verb that `wraps` a command: our own error is 125.
 pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match outcome {
         Err(error) if wraps => {
-            eprintln!("pagemill: {error:#}");
+            say(&error);
             Ok(Exit::Code(125))
         }
         outcome => outcome,
@@ -49,7 +79,7 @@ pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<
 pub fn permitted(outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match outcome {
         Err(error) if kind(&error) == Some(Kind::Permission) => {
-            eprintln!("pagemill: {error:#}");
+            say(&error);
             Ok(Exit::Permission)
         }
         outcome => outcome,
@@ -61,18 +91,18 @@ pub fn kind(error: &anyhow::Error) -> Option<Kind> {
     error.downcast_ref::<pagemill_kernel::Error>().map(pagemill_kernel::Error::kind)
 }
 
-/// Prints an error with its chain of causes and turns the outcome into the process's exit code.
-pub fn code_of(outcome: anyhow::Result<Exit>) -> ExitCode {
-    match outcome {
-        Ok(Exit::Ok) => ExitCode::SUCCESS,
-        Ok(Exit::Finding) => ExitCode::from(1),
-        Ok(Exit::Unsupported) => ExitCode::from(3),
-        Ok(Exit::Permission) => ExitCode::from(4),
-        Ok(Exit::Code(code)) => ExitCode::from(code),
-        Ok(Exit::Signal(signal)) => pagemill_kernel::signal::die_by(signal),
-        Err(error) => {
-            eprintln!("pagemill: {error:#}");
-            ExitCode::from(2)
-        }
+/// Prints an error with its chain of causes and turns the outcome into the way in which this process ends.
+pub fn told(outcome: anyhow::Result<Exit>) -> Exit {
+    outcome.unwrap_or_else(|error| {
+        say(&error);
+        Exit::Code(2)
+    })
+}
+
+/// The exit code, or the signal that this process is to be ended by.
+pub fn code_of(exit: Exit) -> ExitCode {
+    match exit {
+        Exit::Signal(signal) => pagemill_kernel::signal::die_by(signal),
+        exit => ExitCode::from(exit.status()),
     }
 }

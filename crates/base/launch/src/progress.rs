@@ -98,6 +98,11 @@ impl Progress {
         }
     }
 
+    /// A line that stays.
+    pub fn note(&mut self, text: &str) {
+        self.bar.suspend(|| eprintln!("pagemill: {}", printable(text)));
+    }
+
     /// So many units are done.
     pub fn at(&mut self, units: u64) {
         self.bar.set_position(units);

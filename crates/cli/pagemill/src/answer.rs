@@ -3,9 +3,12 @@
 //! `docs/schema/NAME.json` describes the layout; `docs/json.md` says what may change and what may not. A test runs
 //! every verb that takes `--json` and holds what it prints against the description.
 
+use std::ffi::OsString;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
+use pagemill_launch::exit::Exit;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -65,6 +68,7 @@ fn named(layout: &str, value: Value) -> Value {
 /// The answer, named, as text with a line for each member; or a table of it as CSV, where that was asked for. One of
 /// `several` stands on one line, and only the first (true) table has a header.
 pub fn text(layout: &str, value: impl Serialize, several: Option<bool>) -> Result<String> {
+    ANSWERED.store(true, Ordering::Relaxed);
     pagemill_launch::stdio::is_verbatim();
     let answer = named(layout, serde_json::to_value(value)?);
     match (CSV.get(), several) {
@@ -78,6 +82,36 @@ pub fn text(layout: &str, value: impl Serialize, several: Option<bool>) -> Resul
 pub fn print(layout: &str, value: impl Serialize) -> Result<()> {
     pagemill_launch::stdio::stdout(&text(layout, value, None)?);
     Ok(())
+}
+
+/// Whether there was an answer.
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this command line asks for JSON, and its verb, if it names one.
+fn asked(words: impl Iterator<Item = OsString>) -> (bool, Option<String>) {
+    let words: Vec<OsString> = words.skip(1).take_while(|word| word != "--").collect();
+    let verb = words.iter().find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let verb = verb.map(|verb| verb.to_string_lossy().into_owned());
+    (words.iter().any(|word| word == "--json"), verb)
+}
+
+/// Who asked for JSON and had no answer gets why: a verb that ends so has failed.
+pub fn no_answer(exit: Exit) {
+    let failed = matches!(exit.status(), 2..=4 | 125..=127);
+    if failed {
+        error(exit.status(), pagemill_launch::exit::said());
+    }
+}
+
+/// The same, of an error and the exit status that it ends with.
+pub fn error(status: u8, error: Option<&str>) {
+    let (json, verb) = asked(std::env::args_os());
+    if !json || ANSWERED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let answer = json!({ "verb": verb, "error": error, "exit_code": status });
+    pagemill_launch::stdio::is_verbatim();
+    pagemill_launch::stdio::stdout(&format!("{:#}\n", named("error", answer)));
 }
 
 /// The table that is to be printed as CSV; none is named: the layout's own.
@@ -211,6 +245,14 @@ fn tables(value: &Value, name: &str, names: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_asked_for_before_the_command_and_of_a_verb() {
+        let asked = |line: &str| asked(line.split(' ').map(OsString::from));
+        assert_eq!(asked("pagemill heap 7 --json"), (true, Some("heap".into())));
+        assert_eq!(asked("pagemill --json"), (true, None));
+        assert_eq!(asked("pagemill live -- jq --json"), (false, Some("live".into())));
+    }
 
     #[test]
     fn an_answer_bears_its_layout_and_a_list_becomes_its_rows() {

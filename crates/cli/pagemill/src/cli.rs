@@ -212,11 +212,21 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
         }
         _ => false,
     };
-    match (error.use_stderr(), wraps) {
-        (false, _) => pagemill_launch::stdio::ended(ExitCode::SUCCESS),
-        (true, true) => ExitCode::from(125),
-        (true, false) => ExitCode::from(2),
+    if !error.use_stderr() {
+        return pagemill_launch::stdio::ended(ExitCode::SUCCESS);
     }
+    let status = if wraps { 125 } else { 2 };
+    answer::error(status, Some(&wrong_usage(&error.render().to_string())));
+    ExitCode::from(status)
+}
+
+/// What clap says is wrong, a line, with what it may have meant.
+fn wrong_usage(rendered: &str) -> String {
+    let says = rendered.split("\n\nUsage:").next().unwrap_or_default();
+    let says = says.split("\n\nFor more information").next().unwrap_or_default();
+    let parts = says.trim_start_matches("error: ").split("\n\n");
+    let line = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    parts.map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and

@@ -11,10 +11,16 @@ mod cli;
 mod values;
 mod verbs;
 
+use pagemill_launch::exit;
+
 fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
     match cli::Cli::read() {
-        Ok(cli) => pagemill_launch::stdio::ended(pagemill_launch::exit::code_of(cli.run())),
+        Ok(cli) => {
+            let exit = exit::told(cli.run());
+            answer::no_answer(exit);
+            pagemill_launch::stdio::ended(exit::code_of(exit))
+        }
         Err(error) => cli::code_of_usage(&error),
     }
 }

@@ -142,6 +142,18 @@ fn where_what_is_free_cannot_be_read_it_is_said_why() {
     assert_eq!(advice["seen"]["malloc_free_bytes"], Value::Null, "{advice:#}");
 }
 
+/// Of a shell that executes the program in its place (as shims of version managers do), the live bytes were the
+/// shell's.
+#[test]
+fn the_heap_that_is_asked_is_that_of_what_runs_in_the_end() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(held) = compiled(&room, "held", HELD, &["-O1"]) else { return };
+    let line = format!("sleep 0.1; exec {}", held.display());
+    let (_, advice) = advice("compacting heap", &["sh", "-c", &line]);
+    let live = advice["seen"]["live_bytes"].as_u64();
+    assert!(live.is_some_and(|live| live >= 24 << 20), "{live:?} {advice:#}");
+}
+
 #[test]
 fn where_nothing_helps_that_is_said() {
     let room = tempfile::tempdir().unwrap();

@@ -254,14 +254,14 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
     let mut seen = BTreeSet::new();
     for (layout, call) in &calls {
         let run = ran(pagemill().args(call));
-        if run.out.is_empty() {
+        let answer: Value = serde_json::from_str(&run.out)
+            .unwrap_or_else(|error| panic!("{call:?}: {error}: {run:?}"));
+        if answer["layout"] == "error" && *layout != "error" {
             // What does not work here has said so.
             assert!(matches!(run.code(), Some(2..=4)) && !run.err.is_empty(), "{call:?}: {run:?}");
             println!("skipped: {}", run.err.trim());
             continue;
         }
-        let answer: Value = serde_json::from_str(&run.out)
-            .unwrap_or_else(|error| panic!("{call:?}: {error}: {run:?}"));
         assert_eq!(answer["layout"], *layout, "{call:?}");
         let mut found = Vec::new();
         wrong(&answer, &schemas[*layout], layout, &mut found);
@@ -282,6 +282,39 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
     assert!(faults.is_none() || forgotten.is_empty(), "no call prints {forgotten:?}");
     assert!(seen.len() >= 8, "{seen:?}");
     verbs_with_json(&calls, room.path());
+}
+
+/// A program that reads JSON got prose on standard error, and nothing else.
+#[test]
+fn who_asks_for_json_and_gets_no_answer_gets_why_as_json() {
+    let schema = &schemas()["error"];
+    let says = |code: i32, verb: Option<&str>, part: &str, call: &[&str]| {
+        let run = ran(pagemill().args(call));
+        let answer: Value = serde_json::from_str(&run.out)
+            .unwrap_or_else(|error| panic!("{call:?}: {error}: {run:?}"));
+        let mut found = Vec::new();
+        wrong(&answer, schema, "error", &mut found);
+        assert!(found.is_empty(), "{call:?}: {found:#?}");
+        assert_eq!((run.code(), &answer["exit_code"]), (Some(code), &Value::from(code)), "{run:?}");
+        assert_eq!(answer["verb"].as_str(), verb, "{call:?}");
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains(part) && !error.contains('\n'), "{call:?}: {error}");
+        assert!(!run.err.is_empty(), "{call:?}: people read it, too");
+    };
+    let unknown = "unexpected argument '--luck' found";
+    for verb in ["advise", "heap", "report", "doctor", "compare"] {
+        says(2, Some(verb), unknown, &[verb, "--json", "--luck"]);
+    }
+    says(125, Some("run"), "unexpected argument '--json'", &["run", "--json", "--", "true"]);
+    says(2, Some("advise"), "value is required", &["advise", "--json", "--goal"]);
+    says(2, Some("advise"), "invalid value 'luck'", &["advise", "--json", "--goal", "luck"]);
+    says(2, Some("advise"), "required arguments were not provided", &["advise", "--json"]);
+    says(2, None, unknown, &["--luck", "--json"]);
+    says(2, Some("report"), "/no/such/recording", &["report", "/no/such/recording", "--json"]);
+    says(2, Some("heap"), "999999999", &["heap", "999999999", "--json"]);
+    // What belongs to the command asks for nothing.
+    let run = ran(pagemill().args(["run", "--luck", "--", "true", "--json"]));
+    assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
 }
 
 /// The same call prints a table, or says that it has no rows: `plan --explain --csv` printed nothing and ended with 0.

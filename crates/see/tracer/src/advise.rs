@@ -224,6 +224,7 @@ pub fn run(
         user: after.user.saturating_sub(before.user),
         system: after.system.saturating_sub(before.system),
         faults: after.faults.saturating_sub(before.faults),
+        resident: after.resident,
     };
     let ended = command.ended.unwrap_or(Ended::Killed(9));
     Ok(Ok(Run { ended, interrupted, programs: command.programs, used, wall }))

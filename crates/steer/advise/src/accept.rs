@@ -15,6 +15,10 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
             "{name} still ran after {} s and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
             limit.as_secs()
         ),
+        Ending::Stopped => bail!(
+            "{name} wants the terminal, which it cannot have here; nothing was tried (run it in its batch mode, or \
+             under script(1))"
+        ),
         Ending::Status(status) if !status.success() => {
             let said = match run.complaint.as_str() {
                 "" => String::new(),
@@ -67,6 +71,7 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
 /// How a run failed, if it did.
 pub(crate) fn failure(run: &Run) -> Option<String> {
     match &run.ending {
+        Ending::Stopped => Some("a wish for the terminal".into()),
         Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
         Ending::Status(status) if !status.success() => Some(status.to_string()),
         Ending::Failed(how) => Some(how.clone()),

@@ -285,9 +285,13 @@ impl Advice {
     fn ends(&self) -> String {
         match (self.helps(), self.judgement.over_bound) {
             (true, _) => format!("use: {}", self.command()),
-            (false, Some((arm, _))) => {
+            (false, Some((arm, aim))) => {
                 let start = self.arms[arm].start.clone().unwrap_or_default();
-                format!("as it is: {}\nor, slower: {}", self.command(), start.line(&self.words))
+                let price = match aim {
+                    Aim::Memory => "slower",
+                    Aim::Time { .. } => "with more memory",
+                };
+                format!("as it is: {}\nor, {price}: {}", self.command(), start.line(&self.words))
             }
             _ if self.undecided() => format!("as it is: {}", self.command()),
             _ => format!("use: {}", self.command()),
@@ -645,6 +649,19 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(!advice.helps() && advice.undecided(), "two runs choose nothing: {text}");
+    }
+
+    /// What took less time at more memory was offered as "or, slower".
+    #[test]
+    fn what_a_lever_beyond_the_bound_costs_is_called_by_its_name() {
+        let runs = [(100.0, 1.0), (100.0, 1.01), (101.0, 1.0), (100.0, 1.0), (100.0, 1.01)];
+        let ends = |lever: [(f64, f64); 5]| {
+            let text = advice(&runs, &[(State::Tried, &lever)]).text();
+            text.lines().last().unwrap_or_default().to_owned()
+        };
+        let (less, more) = ([(50.0, 1.5); 5], [(150.0, 0.5); 5]);
+        assert!(ends(less).starts_with("or, slower: "), "{}", ends(less));
+        assert!(ends(more).starts_with("or, with more memory: "), "{}", ends(more));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A running program is looked at for a while. Its pages, or a sample of them, are marked as not accessed once, at the
 //! beginning ([`crate::marks`]), and some of its huge pages are read for pages of zeros, from outside. Pauses between
-//! looks are 100 times what a look takes, and its malloc is read for a twentieth of the time at the most: all of it
+//! looks are 200 times what a look takes, and its malloc is read for a fortieth of the time at the most: all of it
 //! costs the program 2 % at the most.
 
 use std::cmp::Ordering;
@@ -16,7 +16,7 @@ use pagemill_analysis::hugepages::HugePageFold;
 use pagemill_control::run_memory::{Memory, descendants, look};
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, psi};
+use pagemill_kernel::{Linux, psi, scheduling};
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{program, stats_page};
 use pagemill_model::recording::Meta;
@@ -33,10 +33,10 @@ use crate::look::{Seen, bytes, wrapped};
 use crate::marks::Marks;
 
 /// Time between two looks, in times of what one takes, and at the least.
-const PAUSES: u32 = 100;
+const PAUSES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 /// A part of the time for reading what its malloc keeps free, one in so many, and the least.
-const READING: u32 = 20;
+const READING: u32 = 40;
 const READ: Duration = Duration::from_millis(200);
 /// Huge pages that are read for zeros, at most.
 const SAMPLED: usize = 64;
@@ -92,6 +92,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     // Who may not look is refused before anything is marked.
     linux.smaps_rollup(pid)?;
     let (target, titled) = started_as(linux, pid)?;
+    // A look holds the process's lock on its mappings: on a busy machine it is not to be put aside meanwhile. Where the
+    // kernel refuses, so be it.
+    let _ = scheduling::be_real_time();
     let marks = Marks::set(linux, pid, time)?;
     let (begun, mut looks, mut interrupted) = (Instant::now(), Vec::new(), None);
     loop {
@@ -428,8 +431,11 @@ impl Glance {
     fn rows(&self) -> Vec<Vec<String>> {
         let share = |share: f64| format!("up to {:.0} %", share * 100.0);
         let cells = |(lever, estimate, _): Row<'_>| {
-            let memory =
-                if estimate.memory == 0.0 { "-".to_owned() } else { share(estimate.memory) };
+            let memory = match (estimate.memory, estimate.likely) {
+                (0.0, _) => "-".to_owned(),
+                (most, likely) if (most - likely) < LITTLE => share(most),
+                (most, likely) => format!("{}, {:.0} % likely", share(most), likely * 100.0),
+            };
             let time = match estimate.time {
                 0.0 => "-".to_owned(),
                 1.0 => "unknown".to_owned(),

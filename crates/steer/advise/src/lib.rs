@@ -34,4 +34,5 @@ pub mod rule;
 pub mod server;
 pub mod session;
 pub mod slower;
+pub mod stall;
 pub mod trial;

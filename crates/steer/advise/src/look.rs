@@ -120,7 +120,7 @@ impl Seen {
         }
         if let Some(live) = live {
             text.push_str(&format!(
-                "\nlive data   {} at its fullest (pagemill's heap was asked, under which it ran too)",
+                "\nlive data   {} from malloc at its fullest (pagemill's heap was asked, under which it ran too)",
                 bytes(live as f64)
             ));
         }
@@ -225,13 +225,17 @@ impl Seen {
         let most = match self.known() {
             Some(malloc) => {
                 let live = malloc.heap.saturating_sub(malloc.free);
-                let most = malloc.returnable + malloc.pieces + live / ROUNDED;
-                let (pages, pieces) =
-                    (bytes(malloc.returnable as f64), bytes(malloc.pieces as f64));
-                let why = match merges {
-                    true => format!("free in whole pages {pages}, in pieces {pieces}"),
-                    false => format!("free in whole pages {pages}; pieces where it places better"),
+                let rounded = live / ROUNDED;
+                let most = malloc.returnable + malloc.pieces + rounded;
+                let [pages, pieces, rounded] =
+                    [malloc.returnable, malloc.pieces, rounded].map(|size| bytes(size as f64));
+                let gets = match merges {
+                    true => format!("in pieces {pieces}"),
+                    false => format!("in pieces {pieces} where it places better"),
                 };
+                let why = format!(
+                    "free in whole pages {pages}, {gets}; at most {rounded} of headers and rounding"
+                );
                 Estimate::up_to(self.share(most.min(anonymous)), 1.0, why)
             }
             None => {

@@ -17,6 +17,7 @@ use pagemill_model::Pid;
 
 use crate::ending::{Interrupted, stop};
 use crate::printed::{Printed, Reading};
+use crate::stall::Beat;
 
 /// How a server is asked.
 #[derive(Clone, Debug)]
@@ -25,6 +26,13 @@ pub struct Load {
     pub client: String,
     /// For so long at the most; the client is then asked to end, which is no failure.
     pub time: Duration,
+}
+
+impl Load {
+    /// How long a run takes, about, where the client asks for as long as it may.
+    pub fn longest(&self) -> Duration {
+        self.time + REST + SETTLED
+    }
 }
 
 /// How long a server has to listen; one that does not by then is asked all the same.
@@ -56,9 +64,10 @@ pub(crate) fn ask(
     server: &mut Child,
     load: &Load,
     signals: &Signals,
+    beat: Beat<'_>,
 ) -> Result<Asked> {
     let begun = Instant::now();
-    let alive = wait_until_ready(linux, server, signals)?;
+    let alive = wait_until_ready(linux, server, signals, beat)?;
     let from = begun.elapsed().as_secs_f64();
     let (out, err) = (std::io::pipe()?, std::io::pipe()?);
     let mut client = Command::new("sh");
@@ -71,12 +80,13 @@ pub(crate) fn ask(
     let mut used = Resources::default();
     if alive {
         let mut asks = client.spawn().context("cannot start sh for the client")?;
-        failed = attend(server, &mut asks, load.time, signals)?;
+        failed = attend(server, &mut asks, load.time, signals, beat)?;
         let after = used_by(linux, server);
         used = Resources {
             user: after.user.saturating_sub(before.user),
             system: after.system.saturating_sub(before.system),
             faults: after.faults.saturating_sub(before.faults),
+            resident: 0,
         };
     }
     // With it go this process's copies of the writing ends.
@@ -107,9 +117,15 @@ fn used_by(linux: &Linux, server: &Child) -> Resources {
 }
 
 /// Waits until the server listens, or for so long as that may take; false if it ended.
-fn wait_until_ready(linux: &Linux, server: &mut Child, signals: &Signals) -> Result<bool> {
+fn wait_until_ready(
+    linux: &Linux,
+    server: &mut Child,
+    signals: &Signals,
+    beat: Beat<'_>,
+) -> Result<bool> {
     let begun = Instant::now();
     while begun.elapsed() < READY {
+        beat(None);
         if server.try_wait()?.is_some() {
             return Ok(false);
         }
@@ -129,9 +145,11 @@ fn attend(
     client: &mut Child,
     time: Duration,
     signals: &Signals,
+    beat: Beat<'_>,
 ) -> Result<Option<String>> {
     let begun = Instant::now();
     loop {
+        beat(None);
         if let Some(status) = client.try_wait()? {
             return Ok((!status.success()).then(|| format!("the client ended with {status}")));
         }

@@ -20,6 +20,7 @@ use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
+use crate::stall::Waits;
 use crate::trial::{Ending, Manner, Run, Stage};
 
 /// A command that is shorter than this is run several times for one run, until they take as long.
@@ -85,12 +86,26 @@ pub struct Progress<'a> {
     pub runs: usize,
     /// What runs now.
     pub now: &'a str,
+    /// For how long.
+    pub so_far: Duration,
+    /// How long that is expected to take; none before anything has run.
+    pub expected: Option<Duration>,
+    /// What it seems to wait for, told once.
+    pub waits: Option<Waits>,
     /// Levers in play.
     pub levers: usize,
     /// What the runs will take that it takes as a rule; none if they were made and the answer is not clear yet.
     pub rest: Option<Duration>,
     /// The longest that it will still take, if there is a bound.
     pub left: Option<Duration>,
+}
+
+impl Progress<'_> {
+    /// When the run has gone on for so long.
+    fn at(self, so_far: Duration, waits: Option<Waits>) -> Self {
+        let later = |time: Option<Duration>| time.map(|time| time.saturating_sub(so_far));
+        Self { so_far, waits, rest: later(self.rest), left: later(self.left), ..self }
+    }
 }
 
 /// What came of a session.
@@ -258,10 +273,20 @@ impl<'a> Session<'a> {
         progress: &'a mut dyn FnMut(Progress<'_>),
     ) -> Result<Self> {
         let limit = options.within.unwrap_or(LONGEST);
-        let left = options.within;
-        progress(Progress { runs: 0, now: "as it is", levers: 0, rest: None, left });
+        let first = Progress {
+            runs: 0,
+            now: "as it is",
+            so_far: Duration::ZERO,
+            expected: options.load.as_ref().map(Load::longest),
+            waits: None,
+            levers: 0,
+            rest: None,
+            left: options.within,
+        };
+        progress(first);
         let began = Instant::now();
-        let run = stage.run(&Start::default(), Manner { limit, marks: true })?;
+        let mut beat = |waits| progress(first.at(began.elapsed(), waits));
+        let run = stage.run(&Start::default(), Manner { limit, marks: true }, &mut beat)?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
@@ -403,19 +428,23 @@ impl<'a> Session<'a> {
     }
 
     /// A run, or a batch of them, and what it took, seconds.
-    fn run(&mut self, name: &str, start: &Start) -> Result<(Run, f64)> {
+    fn run(&mut self, name: &str, start: &Start, last: Option<f64>) -> Result<(Run, f64)> {
         let levers = self.arms.iter().filter(|arm| arm.plays()).count();
         let left = self.left();
         let rest = self.lacking(Arm::plays).min(left);
         let rest = (rest > 0.0).then(|| Duration::from_secs_f64(rest));
         let left = (self.time() < FOREVER).then(|| Duration::from_secs_f64(left));
-        (self.progress)(Progress { runs: self.count, now: name, levers, rest, left });
+        let expected = Some(Duration::from_secs_f64(self.pace.next_run(last)));
+        let (runs, so_far) = (self.count, Duration::ZERO);
+        let told = Progress { runs, now: name, so_far, expected, waits: None, levers, rest, left };
+        (self.progress)(told);
         self.count += 1;
         let begun = Instant::now();
+        let mut beat = |waits| (self.progress)(told.at(begun.elapsed(), waits));
         let mut runs = Vec::new();
         for _ in 0..self.batch {
             let manner = Manner { limit: self.limit, marks: false };
-            let run = self.stage.run(start, manner)?;
+            let run = self.stage.run(start, manner, &mut beat)?;
             let run = run.with_context(|| format!("{name}: cannot be started"))?;
             let ended = failure(&run).is_some();
             runs.push(run);
@@ -430,7 +459,9 @@ impl<'a> Session<'a> {
 
     /// A run as it is.
     fn as_it_is(&mut self) -> Result<()> {
-        let (mut run, mut took) = self.run("as it is", &Start::default())?;
+        let again =
+            |session: &mut Self| session.run("as it is", &Start::default(), session.pace.base);
+        let (mut run, mut took) = again(self)?;
         if let Some(how) = failure(&run) {
             self.failed.push(how);
             let count = self.failed.len();
@@ -441,7 +472,7 @@ impl<'a> Session<'a> {
                 self.base.len() + 1 + count,
                 self.failed[count - 1]
             );
-            (run, took) = self.run("as it is", &Start::default())?;
+            (run, took) = again(self)?;
             if failure(&run).is_some() {
                 return self.as_it_is();
             }
@@ -457,12 +488,13 @@ impl<'a> Session<'a> {
     fn try_lever(&mut self, arm: usize) -> Result<()> {
         let Some(start) = self.arms[arm].start.clone() else { return Ok(()) };
         let name = self.arms[arm].lever.name();
-        let (mut run, mut took) = self.run(name, &start)?;
+        let last = self.arms[arm].took;
+        let (mut run, mut took) = self.run(name, &start, last)?;
         if failure(&run).is_some() {
             if !self.has_time(Some(took)) {
                 return Ok(());
             }
-            (run, took) = self.run(name, &start)?;
+            (run, took) = self.run(name, &start, last)?;
         }
         let failed = failure(&run);
         let arm = &mut self.arms[arm];

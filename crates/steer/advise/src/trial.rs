@@ -4,8 +4,9 @@
 //! standard input is empty. What it prints is read, and a digest of it kept, so that a lever under which it prints
 //! something else is found out. What it leaves running in the background is ended.
 
+use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::rule::{COUNTED, Figures};
 use crate::server::{Asked, Load, ask};
+use crate::stall::{Beat, Found, Stall};
 
 /// What the command starts may outlive it by this much and is not left behind.
 const LINGER: Duration = Duration::from_millis(200);
@@ -44,6 +46,8 @@ pub enum Ending {
     Failed(String),
     /// It was ended, for it took too long.
     TooLong,
+    /// It was ended, for the kernel had stopped it: it wants the terminal, and runs in the background.
+    Stopped,
     /// The kernel killed a process of it for want of memory, whatever became of the others. `limit`: the least of its
     /// control groups, bytes, if there is one.
     Starved {
@@ -104,19 +108,17 @@ pub struct Manner {
 
 impl Stage<'_> {
     /// Runs the command once. The inner error is that it cannot be executed.
-    pub fn run(&self, start: &Start, manner: Manner) -> Result<std::io::Result<Run>> {
+    pub fn run(&self, start: &Start, manner: Manner, beat: Beat<'_>) -> Result<io::Result<Run>> {
         let linux = &self.target.linux;
         let group = group(linux);
         let mut command = self.command(start);
         if let Some(group) = &group {
             group.start_inside(&mut command)?;
         }
-        let (out, err) = (std::io::pipe()?, std::io::pipe()?);
+        let (out, err) = (io::pipe()?, io::pipe()?);
         command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
         let (out, err) = (Printed::read(out.0)?, Printed::read(err.0)?);
-        // Until the command is executed, it is this binary that runs.
-        let before = (!start.words.is_empty() && self.target.executable != self.target.path)
-            .then(|| self.target.executable.clone());
+        let before = self.before(start);
         let heap = start.words.iter().any(|word| word == "--heap");
         let merging = merging(linux, start);
         let merged = merging();
@@ -126,7 +128,7 @@ impl Stage<'_> {
         let watched = timed(
             command,
             |pid, over| Seen::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
-            |child| self.attend(child, manner.limit),
+            |child| self.attend(child, manner, beat),
         )?;
         let (run, seen) = match watched {
             Ok(done) => done,
@@ -185,10 +187,21 @@ impl Stage<'_> {
         }))
     }
 
+    /// What runs until the command is executed, if that is this binary.
+    fn before(&self, start: &Start) -> Option<PathBuf> {
+        let Target { executable, path, .. } = self.target;
+        (!start.words.is_empty() && executable != path).then(|| executable.clone())
+    }
+
     /// Waits for the end of a command, or asks a server and ends it.
-    fn attend(&self, child: &mut Child, limit: Duration) -> Result<(Ending, Option<Asked>)> {
-        let Some(load) = self.load else { return Ok((self.wait(child, limit)?, None)) };
-        let asked = ask(&self.target.linux, child, load, self.signals)?;
+    fn attend(
+        &self,
+        child: &mut Child,
+        manner: Manner,
+        beat: Beat<'_>,
+    ) -> Result<(Ending, Option<Asked>)> {
+        let Some(load) = self.load else { return Ok((self.wait(child, manner, beat)?, None)) };
+        let asked = ask(&self.target.linux, child, load, self.signals, beat)?;
         let ending = asked.failed.clone().map_or(Ending::Served, Ending::Failed);
         Ok((ending, Some(asked)))
     }
@@ -210,8 +223,9 @@ impl Stage<'_> {
     }
 
     /// Waits for the end, within a limit.
-    fn wait(&self, child: &mut Child, limit: Duration) -> Result<Ending> {
-        let begun = Instant::now();
+    fn wait(&self, child: &mut Child, manner: Manner, beat: Beat<'_>) -> Result<Ending> {
+        let (begun, limit) = (Instant::now(), manner.limit);
+        let mut stall = Stall::begin(&self.target.linux, Pid(child.id()));
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(Ending::Status(status));
@@ -226,6 +240,15 @@ impl Stage<'_> {
             if let Some(signal) = ends.filter(|signal| *signal != signal::CHILD) {
                 stop(child)?;
                 return Err(Interrupted(signal).into());
+            }
+            match stall.look(Instant::now()) {
+                Found::Stopped => {
+                    stop(child)?;
+                    return Ok(Ending::Stopped);
+                }
+                // Under levers it does as it did when it was looked at first.
+                Found::Rests(waits) if manner.marks => beat(Some(waits)),
+                Found::Rests(_) | Found::Nothing => beat(None),
             }
         }
     }
@@ -384,6 +407,30 @@ impl Resting<'_> {
     }
 }
 
+/// The heap of the largest process, if that is ours.
+struct HeapOf<'a> {
+    linux: &'a Linux,
+    /// Whose: the process and what it executes.
+    found: Option<((Pid, Option<PathBuf>), stats_page::Page)>,
+}
+
+impl HeapOf<'_> {
+    /// Finds the heap of this process, if that is not known. One that executes another program has another heap, and
+    /// the same number.
+    fn look(&mut self, pid: Pid) {
+        let whose = (pid, std::fs::read_link(self.linux.process_file(pid, "exe")).ok());
+        if self.found.as_ref().is_none_or(|(known, _)| *known != whose) {
+            let page = stats_page::locate(self.linux, pid).ok().flatten();
+            self.found = page.map(|page| (whose, page));
+        }
+    }
+
+    /// Its live bytes.
+    fn live(&self) -> Option<u64> {
+        self.found.as_ref().and_then(|(_, page)| page.read().ok()??.live_bytes)
+    }
+}
+
 impl Seen {
     /// Pages are marked as not accessed when the run is this old, and again each time that it is twice as old: so the
     /// last mark is at least half of the run before its end.
@@ -406,7 +453,7 @@ impl Seen {
             look.processes > 1 || before.is_none_or(|before| runs.is_ok_and(|runs| runs != before))
         };
         let mut seen = Self::default();
-        let (mut watch, mut page) = (Watch::begin(linux), None);
+        let (mut watch, mut heaps) = (Watch::begin(linux), HeapOf { linux, found: None });
         let mut resting = Resting { linux, last: None, told: None, silent: 0 };
         let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
         while !over.load(Ordering::Relaxed) {
@@ -422,9 +469,8 @@ impl Seen {
                     seen.malloc = if free.free >= most { Some(free) } else { seen.malloc };
                 }
                 if heap {
-                    page = page.or_else(|| stats_page::locate(linux, look.largest).ok().flatten());
-                    let live = page.as_ref().and_then(|page| page.read().ok()??.live_bytes);
-                    seen.live = seen.live.max(live);
+                    heaps.look(look.largest);
+                    seen.live = seen.live.max(heaps.live());
                 }
             }
             let longest = if marks { Self::CLOSE } else { Duration::MAX };

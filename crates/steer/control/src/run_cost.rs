@@ -110,6 +110,7 @@ pub fn timed<W, M: Send>(
         user: after.user - before.user,
         system: after.system - before.system,
         faults: after.faults - before.faults,
+        resident: after.resident,
     };
     Ok(Ok((Timed { took, used, counted: counters.read()?, ended }, watched)))
 }

@@ -11,10 +11,12 @@ use clap::{Args, ValueEnum};
 use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::ending::Interrupted;
 use pagemill_advise::glance;
+use pagemill_advise::lever::Start;
 use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{Tier, Touches};
+use pagemill_advise::stall::Waits;
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Kind, Linux};
@@ -159,25 +161,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         },
     };
     eprintln!("pagemill: {says}");
-    if arguments.printed.json {
-        failed(&arguments.told(&mut Vec::new()).text(says), exit)?;
-    }
+    crate::answer::error(exit.status(), Some(&arguments.told(&mut Vec::new()).text(says)));
     Ok(exit)
 }
 
 /// The exit code of who was ended by a signal.
 fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(2)
-}
-
-/// Prints why there is no answer.
-fn failed(error: &str, exit: Exit) -> Result<()> {
-    let code = match exit {
-        Exit::Code(code) => code,
-        Exit::Permission => 4,
-        _ => 2,
-    };
-    crate::answer::print("error", json!({ "verb": "advise", "error": error, "exit_code": code }))
 }
 
 fn advised(arguments: &Arguments) -> Result<Exit> {
@@ -195,10 +185,9 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     let path = match prepare::plain(&arguments.command)? {
         Prepared::Ready(_, path) => path,
         Prepared::Refused(exit) => {
-            if arguments.printed.json {
-                let name = arguments.command[0].display();
-                failed(&format!("{name} is not there, or cannot be executed"), exit)?;
-            }
+            let name = arguments.command[0].display();
+            let says = format!("{name} is not there, or cannot be executed");
+            crate::answer::error(exit.status(), Some(&says));
             return Ok(exit);
         }
     };
@@ -207,7 +196,12 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
     let mut line = pagemill_launch::progress::Progress::told("advise", TOLD);
-    let mut progress = |progress: Progress<'_>| line.say(&step(&progress));
+    let mut progress = |progress: Progress<'_>| {
+        if let Some(waits) = progress.waits {
+            line.note(&rests(waits, &arguments.command));
+        }
+        line.say(&step(&progress));
+    };
     let advice =
         session::advise(&linux, &arguments.command, &path, &options, &signals, &mut progress);
     drop(line);
@@ -232,7 +226,10 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         }
         (None, true, _) => Exit::Finding,
         (None, false, true) => {
-            eprintln!("pagemill: {}", advice.conclusion());
+            // On a terminal it stands just above.
+            if arguments.printed.json || pagemill_launch::stdio::terminal().is_none() {
+                eprintln!("pagemill: {}", advice.conclusion());
+            }
             Exit::Code(2)
         }
         (None, false, false) => Exit::Ok,
@@ -241,18 +238,46 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
 
 /// How far it is, and how long it takes yet.
 fn step(progress: &Progress<'_>) -> String {
-    let run = format!("run {}: {}", progress.runs + 1, progress.now);
-    let most = progress.left.map(|left| format!("{} s at most", left.as_secs()));
+    let whole = |time: Duration| time.as_secs_f64().ceil() as u64;
+    let mut run = format!("run {}: {}", progress.runs + 1, progress.now);
+    let so_far = progress.so_far.as_secs();
+    match progress.expected {
+        _ if so_far == 0 => {}
+        Some(expected) => {
+            run.push_str(&format!(", {so_far} s of about {} s", whole(expected).max(so_far)));
+        }
+        None => run.push_str(&format!(", {so_far} s so far")),
+    }
+    let left = progress.left.map(whole);
+    let most = left.map(|left| format!("{left} s at most"));
     if progress.runs == 0 {
         return [Some(run), most].into_iter().flatten().collect::<Vec<_>>().join("; ");
     }
     let levers = counted(progress.levers as u64, "lever", "levers");
-    let rest = match progress.rest {
-        Some(rest) => format!("about {} s to go", rest.as_secs_f64().ceil()),
-        None => "until the answer is clear".into(),
+    let rest = match progress.rest.map(whole) {
+        // What is wanted takes all the time that there is.
+        Some(rest) if left.is_some_and(|left| rest >= left) => None,
+        Some(rest) => Some(format!("about {rest} s to go")),
+        None => Some("until the answer is clear".into()),
     };
-    let rest = [Some(rest), most].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let rest = [rest, most].into_iter().flatten().collect::<Vec<_>>().join(", ");
     format!("{run}; {levers} in play, {rest}")
+}
+
+/// That a command rests, and what is to be done if that is not what it should do.
+fn rests(waits: Waits, words: &[OsString]) -> String {
+    let way = match waits {
+        Waits::Clients => format!(
+            "it listens: a server is tried under its load: Ctrl-C, then pagemill advise --load 'CLIENT' -- {}",
+            Start::default().line(words)
+        ),
+        Waits::Something => {
+            "if it waits for input or a terminal, it has none here: Ctrl-C, then have it run by \
+                             itself"
+                .into()
+        }
+    };
+    format!("the command does nothing for 10 s by now; {way}")
 }
 
 /// What was counted with and without huge pages.
@@ -451,6 +476,41 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// "about 44 s to go, 43 s at most"; and while a run of 12 s was on, nothing moved.
+    #[test]
+    fn the_line_moves_while_a_run_is_on_and_does_not_contradict_itself() {
+        let seconds = |seconds: f64| Some(Duration::from_secs_f64(seconds));
+        let first = Progress {
+            runs: 0,
+            now: "as it is",
+            so_far: Duration::ZERO,
+            expected: None,
+            waits: None,
+            levers: 0,
+            rest: None,
+            left: None,
+        };
+        assert_eq!(step(&first), "run 1: as it is");
+        let so_far = Duration::from_secs_f64(3.4);
+        assert_eq!(step(&Progress { so_far, ..first }), "run 1: as it is, 3 s so far");
+        let later = Progress {
+            runs: 6,
+            now: "jemalloc",
+            so_far,
+            expected: seconds(11.2),
+            levers: 2,
+            rest: seconds(20.0),
+            left: seconds(43.9),
+            ..first
+        };
+        let run = "run 7: jemalloc, 3 s of about 12 s; 2 levers in play";
+        assert_eq!(step(&later), format!("{run}, about 20 s to go, 44 s at most"));
+        let all = Progress { rest: seconds(43.9), ..later };
+        assert_eq!(step(&all), format!("{run}, 44 s at most"));
+        let none = Progress { rest: None, left: None, ..later };
+        assert_eq!(step(&none), format!("{run}, until the answer is clear"));
+    }
 
     #[test]
     fn a_percentage_reads_with_and_without_its_sign() {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
+use pagemill_kernel::process::{Resources, Whose, resources};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
@@ -25,9 +26,14 @@ pub const KIND: RecorderKind = RecorderKind {
     },
 };
 
+/// What is never measured, and why.
+const CHILDREN: &str = "memory of child processes";
+const FOLLOWS: &str = "a recording of the heap follows one process (record a child with -p)";
 /// What is not measured where no malloc answers, and why.
 const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
 const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and it does not change all the time";
+/// A process that has this much more is much larger.
+const LARGER: u64 = 8 << 20;
 /// Time of a CPU for reading what a malloc keeps free.
 const READING: Duration = Duration::from_millis(200);
 /// It is read again after so long, or so many times as long as it took.
@@ -45,6 +51,32 @@ pub struct Heap {
     /// Whether the program was started on the heap.
     preloaded: bool,
     malloc: Malloc,
+    own: Own,
+}
+
+/// What the process took by itself, as far as was seen.
+#[derive(Default)]
+struct Own {
+    /// The most that was resident, bytes.
+    resident: u64,
+    /// CPU time, ns.
+    cpu: u64,
+}
+
+impl Own {
+    /// That another process of a command did most of its work and took far more memory, if so: of a compiler's driver
+    /// the recording says nothing of the compiler. `all` is what the command and all that it started have used.
+    fn small_beside(&self, all: &Resources) -> Option<NotMeasured> {
+        let cpu = (all.user + all.system).as_nanos();
+        let larger = all.resident > 2 * self.resident + LARGER;
+        (larger && u128::from(self.cpu) * 2 < cpu).then(|| NotMeasured {
+            what: format!("{CHILDREN}, which did most of the work"),
+            why: format!(
+                "one had up to {} resident, and {FOLLOWS}",
+                Bytes(all.resident).to_string().trim()
+            ),
+        })
+    }
 }
 
 /// Asks the malloc of a process.
@@ -82,7 +114,8 @@ impl Heap {
     pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
         let malloc = Malloc { linux: linux.clone(), pid, due: Instant::now(), told: false };
         let sampler = Sampler::attach(linux, pid)?;
-        let mut heap = Self { sampler, interval, first: None, samples: 0, preloaded, malloc };
+        let own = Own::default();
+        let mut heap = Self { sampler, interval, first: None, samples: 0, preloaded, malloc, own };
         heap.first = heap.sample()?;
         Ok(heap)
     }
@@ -106,10 +139,7 @@ impl Recorder for Heap {
         // When the first sample was taken.
         meta.started = self.first.as_ref().map_or(meta.started, Event::time);
         meta.datasets.push(EventKind::Heap.dataset().into());
-        meta.not_measured.push(NotMeasured {
-            what: "memory of child processes".into(),
-            why: "a recording of the heap follows one process (record a child with -p)".into(),
-        });
+        meta.not_measured.push(NotMeasured { what: CHILDREN.into(), why: FOLLOWS.into() });
     }
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
@@ -118,6 +148,11 @@ impl Recorder for Heap {
             None => self.sample()?,
         };
         if let Some(event) = event {
+            if let Event::Heap(sample) = &event {
+                let Own { resident, cpu } = &mut self.own;
+                *resident = (*resident).max(sample.rss.map_or(0, |bytes| bytes.0));
+                *cpu = (*cpu).max(sample.cpu.map_or(0, |cpu| cpu.0));
+            }
             writer.event(&event)?;
             self.samples += 1;
         }
@@ -131,6 +166,10 @@ impl Recorder for Heap {
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
         let meta = writer.meta_mut();
         self.sampler.comm().clone_into(&mut meta.comm);
+        if let Some(small) = self.own.small_beside(&resources(Whose::EndedChildren)) {
+            meta.not_measured.retain(|missing| missing.what != CHILDREN);
+            meta.not_measured.push(small);
+        }
         meta.not_measured.extend(self.sampler.not_measured());
         meta.capabilities.extend(self.sampler.used());
         if !self.sampler.saw_heap() {
@@ -162,5 +201,29 @@ impl Recorder for Heap {
 
     fn is_empty(&self) -> bool {
         self.samples == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_of_larger_processes_is_told_from_a_program_that_starts_small_ones() {
+        let mib = |mib: u64| mib << 20;
+        let seconds = Duration::from_secs;
+        let all = |resident: u64, cpu: u64| Resources {
+            resident: mib(resident),
+            user: seconds(cpu),
+            ..Resources::default()
+        };
+        let own =
+            |resident: u64, cpu: u64| Own { resident: mib(resident), cpu: cpu * 1_000_000_000 };
+        let told = |own: Own, all: Resources| own.small_beside(&all).map(|missing| missing.why);
+        let why = told(own(3, 0), all(87, 2)).unwrap();
+        assert!(why.starts_with("one had up to 87.0 MiB resident, "), "{why}");
+        assert_eq!(told(own(80, 2), all(87, 2)), None, "it is that process");
+        assert_eq!(told(own(3, 2), all(87, 3)), None, "it did most of the work");
+        assert_eq!(told(own(3, 0), Resources::default()), None, "it has not ended");
     }
 }

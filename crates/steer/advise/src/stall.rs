@@ -1,0 +1,152 @@
+//! Whether a command waits for what never comes: a terminal, clients, input.
+//!
+//! A command *rests* while it and all that it has started use no more than a twentieth of a CPU. One that has rested
+//! for [`RESTS`] while it was looked at for the first time is told of, with what it may wait for, and goes on: a
+//! program may sleep. One that the kernel has stopped, for it wants the terminal from the background, would never go
+//! on, and is given up.
+
+use std::time::{Duration, Instant};
+
+use pagemill_control::run_memory::descendants;
+use pagemill_kernel::Linux;
+use pagemill_model::Pid;
+
+/// A rest that is told of.
+const RESTS: Duration = Duration::from_secs(10);
+/// Who is stopped for so long, while nothing else of it works, stays so.
+const STOPPED: Duration = Duration::from_secs(2);
+/// What part of a CPU is no rest.
+const PART: f64 = 0.05;
+
+/// What a command seems to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Clients: it listens.
+    Clients,
+    /// Nobody knows: time, input, a terminal.
+    Something,
+}
+
+/// What is told while a run goes on, now and then: that it does, or what it seems to wait for.
+pub type Beat<'a> = &'a mut dyn FnMut(Option<Waits>);
+
+/// Watches a command for a rest.
+pub(crate) struct Stall<'a> {
+    linux: &'a Linux,
+    pid: Pid,
+    /// When it last worked, and its CPU time until then, seconds.
+    worked: (Instant, f64),
+    told: bool,
+}
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing that is worth a word, or what has been told.
+    Nothing,
+    /// It has rested for a while.
+    Rests(Waits),
+    /// It was stopped.
+    Stopped,
+}
+
+impl<'a> Stall<'a> {
+    pub fn begin(linux: &'a Linux, pid: Pid) -> Self {
+        Self { linux, pid, worked: (Instant::now(), 0.0), told: false }
+    }
+
+    /// One look, at `now`.
+    pub fn look(&mut self, now: Instant) -> Found {
+        let pids = descendants(self.linux, &[self.pid]);
+        let stats: Vec<_> = pids.iter().filter_map(|pid| self.linux.stat(*pid).ok()).collect();
+        let cpu: f64 = stats.iter().map(|stat| (stat.user + stat.system).as_secs_f64()).sum();
+        let rested = now.saturating_duration_since(self.worked.0);
+        // Of what has ended meanwhile the time is gone; who is ready to run waits for a CPU only.
+        let works = (cpu - self.worked.1).abs() > rested.as_secs_f64() * PART;
+        if works || stats.iter().any(|stat| stat.state == 'R') {
+            self.worked = (now, cpu);
+            return Found::Nothing;
+        }
+        if rested >= STOPPED && stats.iter().any(|stat| stat.state == 'T') {
+            return Found::Stopped;
+        }
+        if self.told || rested < RESTS {
+            return Found::Nothing;
+        }
+        self.told = true;
+        let listens = pids.iter().any(|pid| self.linux.listens(*pid).unwrap_or(false));
+        Found::Rests(if listens { Waits::Clients } else { Waits::Something })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, Command, Stdio};
+
+    use pagemill_kernel::signal;
+
+    use super::*;
+
+    /// A command that sleeps, with this as its standard input.
+    fn sleeper(input: Stdio) -> Child {
+        let mut sleeper = Command::new("sleep").arg("1000").stdin(input).spawn().unwrap();
+        let (pid, end) = (Pid(sleeper.id()), Instant::now() + Duration::from_secs(60));
+        let sleeps = || {
+            let comm = Linux::live().stat(pid).is_ok_and(|stat| stat.comm == "sleep");
+            comm && Linux::live().stat(pid).is_ok_and(|stat| stat.state == 'S')
+        };
+        while !sleeps() {
+            assert!(Instant::now() < end && sleeper.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        sleeper
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_rest_is_told_of_once_with_what_it_may_be_for() {
+        let linux = Linux::live();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let inputs =
+            [(Stdio::null(), Waits::Something), (OwnedFd::from(listener).into(), Waits::Clients)];
+        for (input, waits) in inputs {
+            let sleeper = sleeper(input);
+            let mut stall = Stall::begin(&linux, Pid(sleeper.id()));
+            let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+            assert_eq!(stall.look(later(5)), Found::Nothing, "not long enough");
+            assert_eq!(stall.look(later(20)), Found::Rests(waits));
+            assert_eq!(stall.look(later(40)), Found::Nothing, "told once");
+            end(sleeper);
+        }
+    }
+
+    #[test]
+    fn who_is_stopped_is_given_up_and_who_works_is_not() {
+        let linux = Linux::live();
+        let sleeper = sleeper(Stdio::null());
+        let pid = Pid(sleeper.id());
+        let mut stall = Stall::begin(&linux, pid);
+        signal::send(pid, 19).unwrap();
+        let (begun, end_of_patience) = (Instant::now(), Duration::from_secs(60));
+        while linux.stat(pid).unwrap().state != 'T' {
+            assert!(begun.elapsed() < end_of_patience);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(stall.look(Instant::now() + Duration::from_secs(5)), Found::Stopped);
+        end(sleeper);
+        let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut stall = Stall::begin(&linux, Pid(busy.id()));
+        while linux.stat(Pid(busy.id())).unwrap().user.is_zero() {
+            assert!(begun.elapsed() < end_of_patience);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(stall.look(Instant::now() + Duration::from_secs(20)), Found::Nothing);
+        end(busy);
+    }
+}
