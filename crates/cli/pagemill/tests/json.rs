@@ -308,7 +308,8 @@ fn who_asks_for_json_and_gets_no_answer_gets_why_as_json() {
     says(125, Some("run"), "unexpected argument '--json'", &["run", "--json", "--", "true"]);
     says(2, Some("advise"), "value is required", &["advise", "--json", "--goal"]);
     says(2, Some("advise"), "invalid value 'luck'", &["advise", "--json", "--goal", "luck"]);
-    says(2, Some("advise"), "required arguments were not provided", &["advise", "--json"]);
+    says(2, Some("advise"), "a process (-p PID) or a recording", &["advise", "--json"]);
+    says(2, Some("report"), "required arguments were not provided", &["report", "--json"]);
     says(2, None, unknown, &["--luck", "--json"]);
     says(2, Some("report"), "/no/such/recording", &["report", "/no/such/recording", "--json"]);
     says(2, Some("heap"), "999999999", &["heap", "999999999", "--json"]);

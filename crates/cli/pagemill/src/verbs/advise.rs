@@ -113,7 +113,7 @@ pub struct Arguments {
     #[arg(value_name = "REC", conflicts_with_all = ["command", "pid"])]
     recording: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = ["pid", "recording"])]
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
     #[command(flatten)]
     places: places::Places,

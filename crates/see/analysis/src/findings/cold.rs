@@ -26,7 +26,7 @@ const MOST_OF_THEM: f64 = 0.99;
 /// Why it cannot be told what is cold.
 pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
     let (setup, ..) = seen.accesses?;
-    let why = when(seen)?.err()?;
+    let Err(why) = when(seen)? else { return never_touched(seen) };
     // Shorter intervals than these cost more than they tell.
     let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
     Some(Untold {
@@ -37,6 +37,15 @@ pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
             time(shorter.0).replace(' ', ""),
             seen.program()
         ),
+    })
+}
+
+/// Of a program that ran before its recording, what it held by then and did not touch is in no row.
+fn never_touched(seen: &Seen<'_>) -> Option<Untold> {
+    seen.meta?.command.is_empty().then(|| Untold {
+        what: "how much memory was not touched at all",
+        why: "the program ran before, and only what it touched since is recorded".into(),
+        next: format!("pagemill advise {}", seen.program()),
     })
 }
 
