@@ -313,7 +313,8 @@ impl Scoreboard {
             let _ = writeln!(out, "{}{figures}", shortened(&format!("  {source}, {claim}"), room));
         }
         if differing.len() > LINES {
-            let _ = writeln!(out, "  and {} more", differing.len() - LINES);
+            let more = differing.len() - LINES;
+            let _ = writeln!(out, "  and {more} more, which report.html has");
         }
         if self.targets.1 > 0 {
             let (met, all) = self.targets;
@@ -475,7 +476,7 @@ mod tests {
         let text = board.text();
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        assert!(text.contains("and 28 more"), "{text}");
+        assert!(text.contains("and 28 more, which report.html has"), "{text}");
         assert!(text.contains("xxx…: published 1, here 2\n"), "figures are never cut off: {text}");
         assert_eq!(Scoreboard::default().text(), "");
     }

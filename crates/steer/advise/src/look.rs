@@ -120,7 +120,7 @@ impl Seen {
         }
         if let Some(live) = live {
             text.push_str(&format!(
-                "\nlive data   {} from malloc at its fullest (pagemill's heap was asked, under which it ran too)",
+                "\nlive data   {} from malloc at its fullest, rounded to slots of pagemill's heap, under which it ran, too",
                 bytes(live as f64)
             ));
         }
