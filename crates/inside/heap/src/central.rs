@@ -15,7 +15,7 @@ use core::ptr::{NonNull, null_mut};
 use crate::bits::{self, Bits};
 use crate::lock::{Lock, Locked};
 use crate::os::Os;
-use crate::size::{CLASSES, GRANULE, SIZES, SPAN_MAX, slot_at};
+use crate::size::{GRANULE, SIZES};
 use crate::span::{Span, SpanRef, State, UNLISTED};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -640,19 +640,4 @@ fn touch(span: &Span, word: usize, mask: u64, page: usize) {
 /// The bits of a range of pages.
 pub fn page_bits(pages: &Range<u8>) -> u16 {
     (bits::below(usize::from(pages.end)) & !bits::below(usize::from(pages.start))) as u16
-}
-
-/// The slot that begins at `address` in a small span, if one does.
-#[inline]
-pub fn slot_start(span: &Span, address: usize) -> Option<usize> {
-    let class = span.class();
-    if class >= CLASSES {
-        return None;
-    }
-    let offset = address.wrapping_sub(span.start());
-    if offset >= SPAN_MAX {
-        return None;
-    }
-    let slot = slot_at(class, offset);
-    (slot < usize::from(span.slots()) && slot * SIZES[class] as usize == offset).then_some(slot)
 }

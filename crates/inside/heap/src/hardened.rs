@@ -26,7 +26,6 @@
 //!   around (`pages.rs`).
 //! - An object of no bytes lies in the guard: any use of it faults.
 
-use crate::central;
 use crate::heap::Heap;
 use crate::os::{Misuse, Os};
 use crate::quarantine::{HELD, HELD_BYTES, Ring};
@@ -295,7 +294,7 @@ impl<O: Os> Heap<O> {
         self.check_wiped(start);
         let Some(span) = core::ptr::NonNull::new(self.map.get(start)).map(SpanRef) else { return };
         let this = span.get();
-        if let Some(slot) = central::slot_start(this, start) {
+        if let Some(slot) = this.slot_start(start) {
             self.take_back(self.centrals[this.class()].release(&self.os, span, slot));
         }
     }

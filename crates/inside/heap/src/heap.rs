@@ -8,7 +8,7 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::cache::{self, Cache};
-use crate::central::{self, Central};
+use crate::central::Central;
 use crate::config::Config;
 use crate::large::{GROWN_MIN, Large};
 use crate::lock::{Lock, Locked};
@@ -470,7 +470,7 @@ impl<O: Os> Heap<O> {
         };
         let this = span.get();
         match this.state() {
-            State::Small => match central::slot_start(this, address) {
+            State::Small => match this.slot_start(address) {
                 Some(slot) if this.is_live(slot) => Found::Slot(span, slot),
                 Some(_) => Found::Wrong(Misuse::DoubleFree),
                 None => Found::Wrong(Misuse::WildFree),

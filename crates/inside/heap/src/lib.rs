@@ -51,6 +51,6 @@ pub use totals::{ClassTotals, Totals};
 /// What the model test under loom works on: one class and its spans.
 #[cfg(loom)]
 pub mod model {
-    pub use crate::central::{Batch, Central};
+    pub use crate::central::{Batch, Central, Returns};
     pub use crate::span::Span;
 }

@@ -27,7 +27,7 @@
 use core::ptr::NonNull;
 
 use crate::bits::{self, Bits};
-use crate::size::{self, GRANULE};
+use crate::size::{CLASSES, GRANULE, SIZES, SPAN_MAX, slot_at};
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const RELAXED: Ordering = Ordering::Relaxed;
@@ -82,11 +82,13 @@ const _: () = assert!(size_of::<Span>() == 128);
 
 macro_rules! field {
     ($name:ident, $set:ident, $type:ty) => {
+        #[doc = concat!("`", stringify!($name), "` of the layout above.")]
         #[inline(always)]
         pub fn $name(&self) -> $type {
             self.$name.load(RELAXED)
         }
 
+        #[doc = concat!("Sets `", stringify!($name), "`.")]
         #[inline(always)]
         pub fn $set(&self, value: $type) {
             self.$name.store(value, RELAXED);
@@ -269,12 +271,27 @@ impl Span {
         self.start() + self.len()
     }
 
+    /// The slot that begins at `address`, if the span is small and one does.
+    #[inline]
+    pub fn slot_start(&self, address: usize) -> Option<usize> {
+        let class = self.class();
+        if class >= CLASSES {
+            return None;
+        }
+        let offset = address.wrapping_sub(self.start());
+        if offset >= SPAN_MAX {
+            return None;
+        }
+        let slot = slot_at(class, offset);
+        (slot < usize::from(self.slots()) && slot * SIZES[class] as usize == offset).then_some(slot)
+    }
+
     /// Makes the descriptor of a run that of a span of `slots` free slots. Its state stays [`State::Busy`] until its
     /// class takes it in: who finds it by its address before that may neither block nor free anything there.
     pub fn become_small(&self, class: usize, slots: usize, resident: u16) {
         self.class.store(class as u8, RELAXED);
         self.set_slots(slots as u16);
-        self.set_slot_size(size::SIZES[class]);
+        self.set_slot_size(SIZES[class]);
         for word in 0..4 {
             self.set_live(word, 0);
             self.set_blocked(word, 0);

@@ -17,7 +17,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use pagemill_heap::model::{Batch, Central, Span};
+use pagemill_heap::model::{Batch, Central, Returns, Span};
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::{SpanRef, size};
 
@@ -99,8 +99,12 @@ impl Class {
     fn use_one(&self) {
         let mut batch = Batch::new();
         if self.central.take(&self.os, None, 1, 0, PAGE, &mut batch, nobody) == 1 {
-            self.touch(batch.words()[0].mask.trailing_zeros() as usize);
-            let given = self.central.give(&self.os, batch.words());
+            let slot = batch.words()[0].mask.trailing_zeros() as usize;
+            self.touch(slot);
+            let mut returns = Returns::new();
+            // SAFETY: it is one slot.
+            assert!(unsafe { returns.add(self.span, slot) });
+            let given = self.central.give(&self.os, returns.words());
             assert!(given.double.is_none() && given.empty.is_null());
         }
     }

@@ -53,7 +53,8 @@ struct World {
     class: usize,
     central: Central,
     spans: [SpanRef; 2],
-    memory: Memory,
+    /// Given back with the rest.
+    _memory: Memory,
     /// Pages that may not be written, and who waits for that.
     frozen: Mutex<Vec<Range<usize>>>,
     thawed: Condvar,
@@ -94,7 +95,8 @@ impl World {
         let frozen = Mutex::new(Vec::new());
         let images = RefCell::default();
         let thawed = Condvar::new();
-        let world = Self { os, class, central, spans, memory, frozen, thawed, images, refuses };
+        let world =
+            Self { os, class, central, spans, _memory: memory, frozen, thawed, images, refuses };
         for span in world.spans {
             (0..32).filter(|slot| span.get().live(0) >> slot & 1 == 1).for_each(|slot| {
                 // SAFETY: the slot is live and nobody else runs yet.
