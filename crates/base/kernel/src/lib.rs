@@ -175,3 +175,8 @@ impl Linux {
         })
     }
 }
+
+/// The bytes that `123 kB` says. More of them than there can be are none: such a file is not the kernel's.
+pub(crate) fn kibibytes(text: &str) -> Option<u64> {
+    text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

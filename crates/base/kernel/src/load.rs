@@ -1,6 +1,6 @@
 //! What a machine is doing on the whole: load average, CPUs, memory in use, boot, frequency.
 
-use crate::{Error, Linux, Result};
+use crate::{Error, Linux, Result, kibibytes};
 
 /// A look at the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +24,7 @@ impl Linux {
         let memory = self.read("/proc/meminfo")?;
         let bytes = |key: &str| {
             let line = memory.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-            let kibibytes: Option<u64> =
-                line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            kibibytes
-                .map(|kibibytes| kibibytes << 10)
+            line.and_then(kibibytes)
                 .ok_or_else(|| Error::malformed("/proc/meminfo", format_args!("no {key}")))
         };
         Ok(Load {
@@ -44,7 +41,7 @@ impl Linux {
         let mut words = line.unwrap_or_default().split_whitespace().skip(3);
         let mut next = || words.next().and_then(|word| word.parse::<u64>().ok());
         match (next(), next()) {
-            (Some(idle), Some(waiting)) => Ok(idle + waiting),
+            (Some(idle), Some(waiting)) => Ok(idle.saturating_add(waiting)),
             _ => Err(Error::malformed("/proc/stat", "no line of all CPUs")),
         }
     }
@@ -94,5 +91,27 @@ mod tests {
         assert!(linux.load().unwrap_err().to_string().contains("no load"));
         put("proc/cpuinfo", "processor\t: 0\n");
         assert_eq!(linux.mhz().unwrap(), None);
+    }
+
+    /// Found by a fuzzer: `1844674407370955161 kB` of free swap were a panic, and in a release build another number.
+    #[test]
+    fn more_than_there_can_be_is_malformed() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("proc/loadavg", "1.27 0.80 0.70 3/110 4242\n");
+        let much = format!("{} kB", u64::MAX / 10);
+        put("proc/meminfo", &format!("SwapFree: {much}\nMemTotal: {much}\nMemAvailable: {much}\n"));
+        put("proc/7/smaps_rollup", &format!("1000-2000 ---p 0 00:00 0 [rollup]\nRss: {much}\n"));
+        put("proc/stat", &format!("cpu  1 2 3 {0} {0}\n", u64::MAX));
+        put("sys/devices/system/node/has_memory", "0-4294967295\n");
+        let linux = Linux::at(root.path());
+        assert!(linux.free_swap().is_err() && linux.load().is_err());
+        assert!(linux.smaps_rollup(pagemill_model::Pid(7)).is_err());
+        assert_eq!(linux.idle_ticks().unwrap(), u64::MAX);
+        assert!(linux.memory_nodes().is_err());
     }
 }

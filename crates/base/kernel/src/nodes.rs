@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::present;
-use crate::{Error, Kind, Linux, Result};
+use crate::{Error, Kind, Linux, Result, kibibytes};
 
 const NODES: &str = "/sys/devices/system/node";
 const TIERS: &str = "/sys/devices/virtual/memory_tiering";
@@ -95,7 +95,10 @@ impl Linux {
         };
         let blocks: Vec<u64> = entries.flatten().filter_map(block).collect();
         match (blocks.iter().min(), blocks.iter().max()) {
-            (Some(first), Some(last)) => Ok(first * size..(last + 1) * size),
+            (Some(first), Some(last)) => {
+                let end = (last.saturating_add(1)).saturating_mul(size);
+                Ok(first.saturating_mul(size)..end)
+            }
             _ => Err(Error::malformed(at, "it has no blocks of memory")),
         }
     }
@@ -105,7 +108,7 @@ impl Linux {
         let memory = self.read(format!("{at}/meminfo"))?;
         let bytes = |key: &str| {
             let line = memory.lines().find_map(|line| line.split_once(&format!("{key}:")))?;
-            Some(line.1.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
+            kibibytes(line.1)
         };
         let missing =
             |key: &str| Error::malformed(format!("{at}/meminfo"), format_args!("it has no {key}"));
@@ -158,7 +161,9 @@ pub(crate) fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        numbers.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse().ok()?);
+        // No kernel has so many CPUs or nodes.
+        numbers.extend((last < 1 << 20).then_some(first..=last)?);
     }
     Some(numbers)
 }

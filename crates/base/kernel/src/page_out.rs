@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use pagemill_model::PageRange;
 
-use crate::{Error, Kind, Linux, Result};
+use crate::{Error, Kind, Linux, Result, kibibytes};
 
 const PAGEOUT: libc::c_int = 21;
 /// The kernel takes at most so many ranges in a call.
@@ -71,8 +71,7 @@ impl Linux {
         let path = "/proc/meminfo";
         let text = self.read(path)?;
         let line = text.lines().find_map(|line| line.strip_prefix("SwapFree:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-        kib.map(|kib| kib * 1024).ok_or_else(|| {
+        line.and_then(kibibytes).ok_or_else(|| {
             Error::new(Kind::Malformed, "read", path, "it does not say how much swap is free")
         })
     }

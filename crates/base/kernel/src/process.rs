@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pagemill_model::Pid;
 
-use crate::{Error, Kind, Linux, Result};
+use crate::{Error, Kind, Linux, Result, kibibytes};
 
 /// `PF_KTHREAD`: the process is a thread of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -344,7 +344,7 @@ fn parse_status(text: &str) -> Option<Status> {
     let value = |key: &str| {
         text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
     };
-    let bytes = |key| Some(value(key)?.strip_suffix(" kB")?.parse::<u64>().ok()? * 1024);
+    let bytes = |key| kibibytes(value(key)?);
     let mut uids = value("Uid")?.split_whitespace();
     Some(Status {
         uid: uids.next()?.parse().ok()?,

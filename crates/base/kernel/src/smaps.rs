@@ -9,7 +9,7 @@
 use pagemill_model::Pid;
 
 use crate::maps::Mapping;
-use crate::{Error, Kind, Linux, Result};
+use crate::{Error, Kind, Linux, Result, kibibytes};
 
 macro_rules! usage {
     ($($(#[$doc:meta])* $field:ident = $key:literal,)*) => {
@@ -167,9 +167,7 @@ fn parse(text: &str) -> std::result::Result<Vec<MappingUsage>, String> {
         if key == "VmFlags" {
             entry.flags = value.split_whitespace().map(str::to_owned).collect();
         } else if let Some(field) = entry.usage.field(key) {
-            let kibibytes = value.trim().strip_suffix(" kB").ok_or_else(|| format!("{line:?}"))?;
-            let kibibytes: u64 = kibibytes.trim().parse().map_err(|_| format!("{line:?}"))?;
-            *field = Some(kibibytes * 1024);
+            *field = Some(kibibytes(value).ok_or_else(|| format!("{line:?}"))?);
         }
     }
     Ok(entries)

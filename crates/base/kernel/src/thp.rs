@@ -121,8 +121,9 @@ impl Linux {
             let kibibytes =
                 name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
             let Some(Ok(kibibytes)) = kibibytes.map(str::parse::<u64>) else { continue };
+            let Some(bytes) = kibibytes.checked_mul(1024) else { continue };
             sizes.push(Size {
-                bytes: kibibytes * 1024,
+                bytes,
                 enabled: present(self.choice(&format!("{DIRECTORY}/{name}/enabled")))?,
                 shmem_enabled: present(self.choice(&format!("{DIRECTORY}/{name}/shmem_enabled")))?,
             });

@@ -16,7 +16,7 @@ pub(crate) const TEXTS: &[Text] = &[
     ("proc/vmstat", |linux| drop(linux.vmstat())),
     ("proc/zoneinfo", |linux| drop((linux.zoneinfo(), linux.hidden_pages()))),
     ("proc/pagetypeinfo", |linux| drop(linux.pagetypeinfo())),
-    ("proc/meminfo", |linux| drop(linux.free_swap())),
+    ("proc/meminfo", |linux| drop((linux.free_swap(), linux.load()))),
     ("proc/cpuinfo", |linux| drop(linux.mhz())),
     ("proc/stat", |linux| drop((linux.idle_ticks(), linux.runnable()))),
     ("proc/loadavg", |linux| drop(linux.load())),
@@ -35,6 +35,7 @@ pub(crate) const TEXTS: &[Text] = &[
         }
     }),
     ("sys/devices/system/node/has_memory", |linux| drop(linux.memory_nodes())),
+    ("sys/devices/system/node/node0/meminfo", |linux| drop(linux.memory_nodes())),
 ];
 
 /// Any of these texts.
