@@ -31,7 +31,7 @@ macro_rules! usage {
             /// Adds `other` field by field; what either lacks stays what the other has.
             fn add(&mut self, other: &Self) {
                 $(self.$field = match (self.$field, other.$field) {
-                    (Some(a), Some(b)) => Some(a + b),
+                    (Some(a), Some(b)) => Some(a.saturating_add(b)),
                     (a, b) => a.or(b),
                 };)*
             }

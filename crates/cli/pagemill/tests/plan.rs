@@ -6,7 +6,8 @@ mod support;
 use std::fs;
 use std::process::{Command, Output};
 
-use pagemill_model::Pid;
+use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::{FaultSetup, Nanos, Pid};
 
 fn pagemill(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pagemill")).args(arguments).output().unwrap()
@@ -45,6 +46,24 @@ fn a_wrong_row_is_named_by_file_line_and_column() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
     }
+}
+
+/// Whoever had recorded just that was told to record just that.
+#[test]
+fn a_recording_without_mappings_says_why_it_has_none() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("rec");
+    let why = "the process ended before the first look";
+    let meta = Meta {
+        faults: Some(FaultSetup::default()),
+        not_measured: vec![NotMeasured { what: "mappings".into(), why: why.into() }],
+        ..Meta::default()
+    };
+    Writer::create(&rec, meta, false, None).unwrap().finish(Nanos(1)).unwrap();
+    let output = pagemill(&["plan", rec.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("says nothing of mappings: {why} (pagemill record");
+    assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -17,6 +17,7 @@ const SOURCE: &str = "#include <string.h>\n#include <stdlib.h>\n#include <stdio.
     int main(int count, char **words) { char *p = malloc(8 << 20); memset(p, count, 8 << 20);\n\
     for (int i = 0; i < 100; i++) memset(topsecret_global, p[77] + i, 1 << 20);\n\
     usleep(400000);\n\
+    if (words[1][0] == 'r') sleep(3);\n\
     if (words[1][0] == 'x') getchar(); return 0; }\n";
 
 /// In every name of the program's: of its directory, file, variable, argument, and machine.
@@ -119,7 +120,8 @@ impl Room {
         }
     }
 
-    /// A recording of the program. Its own name is the user's to choose.
+    /// A recording of the program, which stays long enough to be looked at on a busy machine. Its own name is the user's
+    /// to choose.
     fn recorded(&self, with: &str, name: &str) -> Option<String> {
         let path = self.path(name);
         let often = match with {
@@ -130,7 +132,7 @@ impl Room {
         let words = ["record", "--with", with, "-o", &path];
         let words = words.into_iter().chain(often.split(' '));
         let program = self.program.to_str().unwrap();
-        let words: Vec<&str> = words.chain(["--", program, "topsecret-word"]).collect();
+        let words: Vec<&str> = words.chain(["--", program, "r-topsecret-word"]).collect();
         let run = self.run(&words);
         if run.code() != Some(0) {
             println!("skipped: {}", run.err);

@@ -143,8 +143,11 @@ impl Arguments {
             );
         }
         if regions.areas.is_empty() {
+            let mut missing = reader.meta().not_measured.iter();
+            let why = missing.find(|missing| missing.what == "mappings");
+            let why = why.map_or(String::new(), |missing| format!(": {}", missing.why));
             bail!(
-                "{} says nothing of mappings (pagemill record --with faults,hugepages --threshold 0ns -- CMD)",
+                "{} says nothing of mappings{why} (pagemill record --with faults,hugepages --threshold 0ns -- CMD)",
                 input.display()
             );
         }
