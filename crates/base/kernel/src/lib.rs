@@ -15,6 +15,7 @@ pub mod clock;
 pub mod compaction;
 pub mod damon;
 mod error;
+pub mod exhausted;
 pub mod extfrag;
 #[cfg(test)]
 mod fixtures;

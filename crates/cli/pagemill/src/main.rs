@@ -13,6 +13,9 @@ mod verbs;
 
 use pagemill_launch::exit;
 
+#[global_allocator]
+static MEMORY: pagemill_kernel::exhausted::OrEnd = pagemill_kernel::exhausted::OrEnd;
+
 fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
     match cli::Cli::read() {

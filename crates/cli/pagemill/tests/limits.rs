@@ -25,6 +25,25 @@ fn limited(room: &Path, limit: &str, words: &str) -> Ran {
     ran(command.current_dir(room))
 }
 
+/// These were aborts, and with `RUST_BACKTRACE` waited for ever for a lock of their own.
+#[test]
+fn where_there_is_no_more_memory_that_is_said_in_a_line() {
+    let mut short = 0;
+    for limit in ["-v 60000", "-d 4000", "-d 12000"] {
+        for backtrace in ["0", "1"] {
+            let script = format!("ulimit {limit}; exec timeout -s KILL 120 \"$0\" doctor");
+            let mut command = Command::new("bash");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_pagemill")]);
+            let run = ran(command.env("RUST_BACKTRACE", backtrace));
+            let said = run.err.starts_with("pagemill: there is no memory for ");
+            assert!(matches!(run.code(), Some(0..=3)), "{limit} {backtrace}: {run:?}");
+            assert_eq!(said, !run.err.is_empty(), "{limit} {backtrace}: {run:?}");
+            short += usize::from(said && run.code() == Some(2) && run.err.lines().count() == 1);
+        }
+    }
+    assert!(short > 0, "no limit was reached");
+}
+
 /// Fifteen of the calls below were aborted by a panic where no thread more could be started.
 #[test]
 fn where_no_process_more_may_be_started_verbs_answer_or_say_what_is_missing() {

@@ -120,8 +120,8 @@ impl Room {
         }
     }
 
-    /// A recording of the program, which stays long enough to be looked at on a busy machine. Its own name is the user's
-    /// to choose.
+    /// A recording of the program, which stays long enough to be looked at on a busy machine. Its own name is the
+    /// user's to choose.
     fn recorded(&self, with: &str, name: &str) -> Option<String> {
         let path = self.path(name);
         let often = match with {
