@@ -49,7 +49,7 @@ pub struct List {
 impl Zone {
     /// Free pages on the lists of all processors.
     pub fn hidden(&self) -> u64 {
-        self.lists.iter().map(|list| list.count).sum()
+        self.lists.iter().map(|list| list.count).fold(0, u64::saturating_add)
     }
 }
 
@@ -66,7 +66,8 @@ impl Linux {
     /// Free pages on the lists of all processors, all zones together. Absent without the file.
     pub fn hidden_pages(&self) -> Result<Option<u64>> {
         let zones = present(self.zoneinfo())?;
-        Ok(zones.map(|zones| zones.iter().map(Zone::hidden).sum()))
+        let sum = |zones: Vec<Zone>| zones.iter().map(Zone::hidden).fold(0, u64::saturating_add);
+        Ok(zones.map(sum))
     }
 }
 
@@ -133,5 +134,19 @@ mod tests {
             // The counter of a zone runs behind those of the processors by up to 36 pages each here.
             assert!(pages.abs_diff(zone.free) <= 72, "{}: {pages} {}", buddy.zone, zone.free);
         }
+    }
+
+    /// Found by a fuzzer: their sum was a panic.
+    #[test]
+    fn counts_that_are_more_than_there_can_be_do_not_overflow() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("proc")).unwrap();
+        let text = std::fs::read_to_string("/proc/zoneinfo").unwrap();
+        let count = |line: &str| line.trim_start().starts_with("count:");
+        let much = format!("count: {}", u64::MAX);
+        let lines = text.lines().map(|line| if count(line) { much.as_str() } else { line });
+        let text = lines.collect::<Vec<_>>().join("\n");
+        std::fs::write(root.path().join("proc/zoneinfo"), text).unwrap();
+        assert_eq!(Linux::at(root.path()).hidden_pages().unwrap(), Some(u64::MAX));
     }
 }
