@@ -4,6 +4,8 @@
 //! A page on such a list (*pcp*, per-CPU pages) is free and in no block of `/proc/buddyinfo`: until it
 //! is drained it joins no buddy. Since kernel 6.7 the lists grow by themselves, to gigabytes.
 
+use pagemill_model::sums;
+
 use crate::buddyinfo::zone_line;
 use crate::error::present;
 use crate::{Error, Linux, Result};
@@ -49,7 +51,7 @@ pub struct List {
 impl Zone {
     /// Free pages on the lists of all processors.
     pub fn hidden(&self) -> u64 {
-        self.lists.iter().map(|list| list.count).fold(0, u64::saturating_add)
+        sums::sum(self.lists.iter().map(|list| list.count))
     }
 }
 
@@ -66,8 +68,7 @@ impl Linux {
     /// Free pages on the lists of all processors, all zones together. Absent without the file.
     pub fn hidden_pages(&self) -> Result<Option<u64>> {
         let zones = present(self.zoneinfo())?;
-        let sum = |zones: Vec<Zone>| zones.iter().map(Zone::hidden).fold(0, u64::saturating_add);
-        Ok(zones.map(sum))
+        Ok(zones.map(|zones| sums::sum(zones.iter().map(Zone::hidden))))
     }
 }
 

@@ -37,8 +37,8 @@
 //!   way may be of both loads; then, if the departure is paid for, the points [`HOP`] to both sides of it: a new load
 //!   may be as fast at home as the old one, and rise where that fell. Home alone where a best far from it turns up:
 //!   perhaps the load has changed while it was away.
-//! - *Surprise*: what the first quanta at a point say is not what the curve said of it when the way there began, by more
-//!   than [`SURPRISE`] deviations: the curve is of another load than it thinks, and becomes uncertain by as much.
+//! - *Surprise*: what the first quanta at a point say is not what the curve said of it when the way there began, by
+//!   more than [`SURPRISE`] deviations: the curve is of another load than it thinks, and becomes uncertain by as much.
 //! - An account that holds no more than the way back costs ends all that: it goes to the best and stays.
 //!
 //! **What exploring costs.** An *excursion* begins where the target is not the best and ends when the best is reached.
@@ -115,8 +115,8 @@ const ARRIVED: f64 = 0.5 / (POINTS - 1) as f64;
 const MOVES: f64 = 0.0005;
 /// Quanta without movement after which a target that is not reached lies beyond a bound.
 const STILL: u32 = 10;
-/// And after which what is read says whether the rate has departed: a share that goes to and fro between neighbours rests
-/// no longer.
+/// And after which what is read says whether the rate has departed: a share that goes to and fro between neighbours
+/// rests no longer.
 const SETTLED: u32 = 6;
 /// Quanta after which a bound is tried again.
 const TRIED: u32 = 5_000;
