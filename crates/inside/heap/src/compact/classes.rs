@@ -12,7 +12,8 @@ use core::ops::Range;
 use super::batch::{Batch, Frozen, MEMBERS};
 use super::copy::window;
 use super::pass::{
-    Candidate, EXTENTS, MOVES_SLICE, PAGES, Plan, SPANS_SLICE, Seen, Stage, Step, Trial, WORDS,
+    Candidate, EXTENTS, MOVES_SLICE, PAGE_WORDS, PAGES, Plan, SPANS_SLICE, Seen, Stage, Step,
+    Trial, WORDS,
 };
 use super::sort::Sorting;
 use super::state::Compactor;
@@ -408,12 +409,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 continue;
             };
             let live = self.unit_bits(view.slot_size, candidate.page, &live);
-            let overlaps = union.iter().zip(&live).any(|(a, b)| a & b != 0);
-            if overlaps || plan::population(&live) == 0 {
+            if !join(union, &live) {
                 self.spans.unblock(span, view.generation, range);
                 continue;
             }
-            union.iter_mut().zip(&live).for_each(|(a, b)| *a |= b);
             batch.push(Frozen {
                 span,
                 index: candidate.span,
@@ -441,6 +440,16 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let first = usize::from(page) * self.page / slot_size as usize;
         window(live, first, self.plan.slots)
     }
+}
+
+/// Adds the live bits of a unit to those of its group; `false` if they overlap, or the unit has none.
+pub(super) fn join(union: &mut [u64; WORDS], live: &[u64; PAGE_WORDS]) -> bool {
+    let overlaps = union.iter().zip(live).any(|(a, b)| a & b != 0);
+    if overlaps || plan::population(live) == 0 {
+        return false;
+    }
+    union.iter_mut().zip(live).for_each(|(a, b)| *a |= b);
+    true
 }
 
 /// Bytes by which the first slot that overlaps `page` begins before it.

@@ -20,6 +20,7 @@
 use core::ops::Range;
 
 use super::batch::{Batch, Frozen, MEMBERS};
+use super::classes::join;
 use super::copy::{runs, window};
 use super::extents::words_of;
 use super::groups::END;
@@ -243,12 +244,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 continue;
             };
             let bits = self.page_bits(view.slot_size, candidate.page, &live);
-            let overlaps = union.iter().zip(&bits).any(|(a, b)| a & b != 0);
-            if overlaps || plan::population(&bits) == 0 {
+            if !join(union, &bits) {
                 self.spans.unblock(span, view.generation, range);
                 continue;
             }
-            union.iter_mut().zip(&bits).for_each(|(a, b)| *a |= b);
             let (live, phase) = self.page_window(view.slot_size, candidate.page, &live);
             batch.push(Frozen {
                 span,
