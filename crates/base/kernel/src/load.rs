@@ -70,16 +70,21 @@ impl Linux {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    /// Writes a file of a machine at `root`.
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
 
     #[test]
     fn a_machine_is_read() {
         let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put(root.path(), path, text);
         put("proc/loadavg", "1.27 0.90 0.50 2/300 4711\n");
         put("proc/meminfo", "MemTotal:       1000 kB\nMemFree: 5 kB\nMemAvailable:    400 kB\n");
         put("proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2599.998\n");
@@ -97,11 +102,7 @@ mod tests {
     #[test]
     fn more_than_there_can_be_is_malformed() {
         let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put(root.path(), path, text);
         put("proc/loadavg", "1.27 0.80 0.70 3/110 4242\n");
         let much = format!("{} kB", u64::MAX / 10);
         put("proc/meminfo", &format!("SwapFree: {much}\nMemTotal: {much}\nMemAvailable: {much}\n"));

@@ -223,6 +223,18 @@ fn fault(time: u64, took: u64, compaction: u64) -> Event {
     }))
 }
 
+/// The mapping of a file in which the faults lie.
+fn mapped(file: &str) -> Event {
+    Event::Mapping(Box::new(MappingSample {
+        time: Nanos(0),
+        pid: Some(7),
+        start: Some(0x5000),
+        end: Some(0x6000),
+        name: Some(file.into()),
+        ..MappingSample::default()
+    }))
+}
+
 fn counted(time: u64, took: u64, count: u64) -> Event {
     Event::FaultCounts(Box::new(FaultCounts {
         time: Nanos(time),
@@ -258,15 +270,7 @@ fn what_pagemill_s_own_library_took_to_load_is_no_finding() {
     let setup = FaultSetup { details: true, counted: 1, ..FaultSetup::default() };
     let subjects = |file: &str| -> Vec<&str> {
         let mut fold = FaultFold::new(&setup, Nanos(0));
-        let mapping = MappingSample {
-            time: Nanos(0),
-            pid: Some(7),
-            start: Some(0x5000),
-            end: Some(0x6000),
-            name: Some(file.into()),
-            ..MappingSample::default()
-        };
-        fold.event(&Event::Mapping(Box::new(mapping)));
+        fold.event(&mapped(file));
         fold.event(&fault(600_000_000, 9_000_000, 0));
         let view = fold.view();
         assert_eq!(view.worst[0].place, file);
@@ -283,15 +287,7 @@ fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
     let setup = FaultSetup { details: true, counted: 1, ..FaultSetup::default() };
     let text = |name: &str| {
         let mut fold = FaultFold::new(&setup, Nanos(0));
-        let mapping = MappingSample {
-            time: Nanos(0),
-            pid: Some(7),
-            start: Some(0x5000),
-            end: Some(0x6000),
-            name: Some(name.into()),
-            ..MappingSample::default()
-        };
-        fold.event(&Event::Mapping(Box::new(mapping)));
+        fold.event(&mapped(name));
         let major = Flags::BASE | Flags::MAJOR;
         let Event::Fault(mut one) = fault(600_000_000, 90_000_000, 0) else { unreachable!() };
         one.flags = Some(major);
