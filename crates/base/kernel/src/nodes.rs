@@ -96,7 +96,7 @@ impl Linux {
         let blocks: Vec<u64> = entries.flatten().filter_map(block).collect();
         match (blocks.iter().min(), blocks.iter().max()) {
             (Some(first), Some(last)) => {
-                let end = (last.saturating_add(1)).saturating_mul(size);
+                let end = last.saturating_add(1).saturating_mul(size);
                 Ok(first.saturating_mul(size)..end)
             }
             _ => Err(Error::malformed(at, "it has no blocks of memory")),

@@ -272,9 +272,7 @@ fn rests(waits: Waits, words: &[OsString]) -> String {
             Start::default().line(words)
         ),
         Waits::Something => {
-            "if it waits for input or a terminal, it has none here: Ctrl-C, then have it run by \
-                             itself"
-                .into()
+            "if it waits for input or a terminal, it has none here: Ctrl-C, then have it run by itself".into()
         }
     };
     format!("the command does nothing for 10 s by now; {way}")
