@@ -657,9 +657,10 @@ impl Arguments {
             data["colloid"] = serde_json::to_value(report)?;
         }
         let data = serde_json::to_string_pretty(&data)? + "\n";
-        store.write("summary.json", &data)?;
-        store.write("report.txt", &text)?;
-        store.write("report.html", html::render(summary, simulated, outcomes))?;
+        let page = html::render(summary, simulated, outcomes);
+        let files = [("summary.json", &data), ("report.txt", &text), ("report.html", &page)];
+        let written = files.into_iter().try_for_each(|(name, text)| store.write(name, text));
+        written.context("all that ran is kept; the same command makes the tables (with -f)")?;
         Ok((text, data))
     }
 
