@@ -65,6 +65,7 @@ pub mod seccomp;
 pub mod shared_words;
 pub mod signal;
 pub mod smaps;
+pub mod stack;
 pub mod supervised;
 pub mod suspended;
 pub mod thp;

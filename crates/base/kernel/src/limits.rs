@@ -7,6 +7,8 @@ pub enum Resource {
     Descriptors,
     /// `RLIMIT_AS`, bytes.
     AddressSpace,
+    /// `RLIMIT_STACK`, bytes: of the first thread.
+    Stack,
 }
 
 impl Resource {
@@ -15,6 +17,7 @@ impl Resource {
         let resource = match self {
             Self::Descriptors => rustix::process::Resource::Nofile,
             Self::AddressSpace => rustix::process::Resource::As,
+            Self::Stack => rustix::process::Resource::Stack,
         };
         rustix::process::getrlimit(resource).current
     }

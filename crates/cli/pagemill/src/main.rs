@@ -18,6 +18,10 @@ static MEMORY: pagemill_kernel::exhausted::OrEnd = pagemill_kernel::exhausted::O
 
 fn main() -> std::process::ExitCode {
     pagemill_kernel::signal::survive_file_size_limit();
+    pagemill_kernel::stack::with_room(verb)
+}
+
+fn verb() -> std::process::ExitCode {
     match cli::Cli::read() {
         Ok(cli) => {
             let exit = exit::told(cli.run());

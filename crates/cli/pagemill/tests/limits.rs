@@ -129,3 +129,25 @@ fn who_may_open_few_files_is_told_so_before_anything_starts() {
     }
     assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0, "nothing is left");
 }
+
+/// All verbs were aborted: "stack overflow".
+#[test]
+fn where_the_stack_may_be_small_verbs_have_one_that_is_large_enough() {
+    for limit in ["64", "100", "256"] {
+        for words in [
+            "--version",
+            "doctor --help",
+            "simulate --print-machine",
+            "generate bash",
+            "run -- true",
+        ] {
+            let script = format!("ulimit -s {limit}; exec \"$0\" {words}");
+            let run =
+                ran(Command::new("bash").args(["-c", &script, env!("CARGO_BIN_EXE_pagemill")]));
+            assert_eq!(run.code(), Some(0), "{limit} {words}: {run:?}");
+        }
+    }
+    let script = "ulimit -s 64; exec \"$0\" run -- sh -c 'ulimit -s'";
+    let run = ran(Command::new("bash").args(["-c", script, env!("CARGO_BIN_EXE_pagemill")]));
+    assert_eq!(run.out, "64\n", "a program has the limit that it would have: {run:?}");
+}
