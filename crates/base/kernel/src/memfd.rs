@@ -14,6 +14,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, 
 use rustix::io::Errno;
 
 use pagemill_model::Pid;
+use pagemill_model::sums::{add, sum};
 
 use crate::maps::Mapping;
 use crate::{Error, Kind, Linux, Result};
@@ -91,7 +92,7 @@ impl Linux {
     pub fn memfd_held(&self, pid: Pid, maps: &[Mapping]) -> Result<u64> {
         let mut held = HashMap::new();
         self.add_memfds(pid, maps, &mut held)?;
-        Ok(held.values().sum())
+        Ok(sum(held.values().copied()))
     }
 
     /// Adds the memfds that are not yet known by their inode, each with the bytes that it holds.
@@ -103,7 +104,7 @@ impl Linux {
             let range = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
             let link = self.process_file(pid, &range);
             match std::fs::metadata(&link) {
-                Ok(file) => drop(held.insert(mapping.inode, file.blocks() * BLOCK)),
+                Ok(file) => drop(held.insert(mapping.inode, file.blocks().saturating_mul(BLOCK))),
                 Err(error) => {
                     let error = Error::io("look at", link.display(), error);
                     if error.kind() != Kind::NotFound {
@@ -124,7 +125,7 @@ impl Linux {
     pub fn memory(&self, pid: Pid) -> Result<Option<u64>> {
         let usage = self.smaps_rollup(pid)?;
         let held = self.memfd_held(pid, &self.maps(pid)?)?;
-        Ok(usage.pss.map(|pss| pss + unmapped(held, usage.pss_shmem)))
+        Ok(usage.pss.map(|pss| pss.saturating_add(unmapped(held, usage.pss_shmem))))
     }
 
     /// Memory of several processes together, bytes: as [`Linux::memory`], where a memfd that several of them map counts
@@ -133,7 +134,7 @@ impl Linux {
     /// # Errors
     /// The caller may not look.
     pub fn memory_together(&self, pids: &[Pid]) -> Result<Option<u64>> {
-        let (mut sum, mut shared, mut held) = (None, 0, HashMap::new());
+        let (mut all, mut shared, mut held) = (None, 0, HashMap::new());
         for &pid in pids {
             let looked = self.smaps_rollup(pid).and_then(|usage| {
                 let maps = self.maps(pid)?;
@@ -142,14 +143,15 @@ impl Linux {
             });
             match looked {
                 Ok(usage) => {
-                    shared += usage.pss_shmem.unwrap_or(0);
-                    sum = usage.pss.map(|pss| pss + sum.unwrap_or(0)).or(sum);
+                    add(&mut shared, usage.pss_shmem.unwrap_or(0));
+                    all = usage.pss.map(|pss| sum([pss, all.unwrap_or(0)])).or(all);
                 }
                 Err(error) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(sum.map(|pss: u64| pss + unmapped(held.values().sum(), Some(shared))))
+        let held = sum(held.into_values());
+        Ok(all.map(|pss| sum([pss, unmapped(held, Some(shared))])))
     }
 }
 
@@ -206,6 +208,21 @@ mod tests {
         assert_eq!((unmapped(5, Some(3)), unmapped(5, Some(9)), unmapped(5, None)), (2, 0, 5));
         // SAFETY: the mapping made above, which nothing refers to any more.
         assert_eq!(unsafe { libc::munmap(place, PAGES * 4096) }, 0);
+    }
+
+    /// Their sum was a panic.
+    #[test]
+    fn memory_that_is_more_than_there_can_be_does_not_overflow() {
+        let root = tempfile::tempdir().unwrap();
+        let rollup = format!("0-1 ---p 0 00:00 0 [rollup]\nPss: {} kB\n", u64::MAX >> 10);
+        for pid in ["1", "2"] {
+            let process = root.path().join("proc").join(pid);
+            std::fs::create_dir_all(&process).unwrap();
+            std::fs::write(process.join("smaps_rollup"), &rollup).unwrap();
+            std::fs::write(process.join("maps"), "").unwrap();
+        }
+        let all = Linux::at(root.path()).memory_together(&[Pid(1), Pid(2)]).unwrap();
+        assert_eq!(all, Some(u64::MAX));
     }
 
     #[test]
