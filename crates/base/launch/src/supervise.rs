@@ -23,6 +23,9 @@ pub trait Companion {
     /// Looks once; returns how long to wait before the next look.
     fn tick(&mut self) -> Result<Duration>;
 
+    /// This signal was sent to us, and so to the program.
+    fn passed_on(&mut self, _: i32) {}
+
     /// There will be no program: it could not be executed.
     fn never_started(&mut self) {}
 
@@ -101,6 +104,7 @@ fn attend<C: Companion>(
         let Some(received) = received.filter(|received| received.signal != signal::CHILD) else {
             continue;
         };
+        companion.passed_on(received.signal);
         // The terminal's own signals have reached the child already: it is in the same group. One
         // that the child has ended before is lost like any signal to an ended process.
         if !received.from_kernel {

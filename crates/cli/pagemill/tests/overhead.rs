@@ -5,8 +5,12 @@
 mod support;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
 
-use support::{pagemill, ran};
+use pagemill_kernel::{Linux, signal};
+use pagemill_model::Pid;
+use support::{pagemill, ran, until};
 
 /// The command's own output and status are those of the last run, which is the one that is kept.
 #[test]
@@ -25,4 +29,33 @@ fn the_cost_of_recording_is_told_from_runs_in_turn() {
     assert!(ratio > 0.1 && ratio < 100.0, "{ratio}");
     assert_eq!(fs::read_to_string(&lines).unwrap().lines().count(), 6);
     assert!(recording.join("meta.json").exists());
+}
+
+/// The command went on for as long as it liked when what measures it was asked to end: its next runs, too.
+#[test]
+fn who_is_asked_to_end_ends_the_command_and_begins_no_other_run() {
+    let room = tempfile::tempdir().unwrap();
+    let (recording, lines) = (room.path().join("rec"), room.path().join("lines"));
+    let script = format!("echo $$ >> {}; exec sleep 1000", lines.display());
+    let mut recorder = pagemill()
+        .args(["record", "--overhead", "-o"])
+        .arg(&recording)
+        .args(["--", "sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = || fs::read_to_string(&lines).ok()?.trim().parse().ok().map(Pid);
+    until("the first run", || pid().is_some());
+    signal::send(Pid(recorder.id()), signal::TERMINATE).unwrap();
+    let status = recorder.wait().unwrap();
+    let command = pid().unwrap();
+    let lives = Linux::live().stat(command).is_ok();
+    if lives {
+        signal::send(command, signal::KILL).unwrap();
+    }
+    assert!(!lives, "the command goes on");
+    assert_eq!(status.signal(), Some(signal::TERMINATE), "as the command did");
+    assert_eq!(fs::read_to_string(&lines).unwrap().lines().count(), 1);
+    let err = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    assert!(err.contains("interrupted"), "{err}");
 }

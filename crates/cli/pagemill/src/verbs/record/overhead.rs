@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use pagemill_analysis::statistics;
 use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::signal::{ENDS, Signals};
+use pagemill_model::Pid;
 
 use super::Arguments;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare::{self, Prepared};
+use pagemill_launch::supervise::{self, Companion};
 
 /// Time by the clock and of processors, s.
 type Times = [f64; 2];
@@ -27,6 +30,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
     let myself = std::env::current_exe().context("cannot find out where this program is")?;
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     let mut last = Exit::Ok;
+    let signals = supervise::hold_signals()?;
     for run in 0..runs {
         let is_last = run + 1 == runs;
         let plain = match prepare::plain(&arguments.command)? {
@@ -46,7 +50,13 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
                     command.stderr(Stdio::null());
                 }
             }
-            let (status, took) = timed(command.stdin(Stdio::null()))?;
+            command.stdin(Stdio::null());
+            let ran = timed(command, &signals)?;
+            last = ran.exit;
+            if ran.asked {
+                eprintln!("pagemill: interrupted, so what recording costs is not told");
+                return Ok(last);
+            }
             if arm == 1 && !is_last {
                 // What made no recording is no run of one.
                 if !output.join("meta.json").exists() {
@@ -54,8 +64,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
                 }
                 std::fs::remove_dir_all(&output).context("cannot remove a recording")?;
             }
-            last = super::exit_of(status);
-            times[arm].iter_mut().zip(took).for_each(|(all, one)| all.push(one));
+            times[arm].iter_mut().zip(ran.took).for_each(|(all, one)| all.push(one));
         }
     }
     let median = |arm: usize, what: usize| statistics::median(&times[arm][what]).unwrap_or(0.0);
@@ -71,13 +80,46 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
     Ok(last)
 }
 
-fn timed(command: &mut Command) -> Result<(std::process::ExitStatus, Times)> {
+/// A run of the command.
+struct Run {
+    exit: Exit,
+    took: Times,
+    /// Somebody asked it to end, and us.
+    asked: bool,
+}
+
+/// Sees whether a run is asked to end.
+struct Asked<'a>(&'a mut bool);
+
+impl Companion for Asked<'_> {
+    const WHAT: &'static str = "the command";
+
+    fn watch(&mut self, _: Pid) {}
+
+    fn tick(&mut self) -> Result<Duration> {
+        Ok(Duration::from_secs(1))
+    }
+
+    fn passed_on(&mut self, signal: i32) {
+        *self.0 |= ENDS.contains(&signal);
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn timed(command: Command, signals: &Signals) -> Result<Run> {
     let cpu = || resources(Whose::EndedChildren).user + resources(Whose::EndedChildren).system;
-    let (began, before) = (Instant::now(), cpu());
-    let status =
-        command.status().with_context(|| format!("cannot execute {:?}", command.get_program()))?;
+    let (began, before, mut asked) = (Instant::now(), cpu(), false);
+    let path = std::path::PathBuf::from(command.get_program());
+    let exit = supervise::supervise(command, &path, Asked(&mut asked), signals)?;
     let took = [began.elapsed(), cpu().saturating_sub(before)];
-    Ok((status, took.map(|time: Duration| time.as_secs_f64())))
+    Ok(Run { exit, took: took.map(|time: Duration| time.as_secs_f64()), asked })
 }
 
 /// The words in front of `--` without these flags, and without these options and their values; then the rest.
