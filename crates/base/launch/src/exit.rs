@@ -48,6 +48,25 @@ impl Exit {
     }
 }
 
+/// The user or the system asked this process to end, by this signal.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupted(pub i32);
+
+impl Interrupted {
+    /// The exit of who has an answer to give nevertheless: 128 and the signal's number.
+    pub fn exit(self) -> Exit {
+        Exit::Code(u8::try_from(128 + self.0).unwrap_or(2))
+    }
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 /// The error that this process ends with.
 static ERROR: OnceLock<String> = OnceLock::new();
 

@@ -47,6 +47,11 @@ impl Counted {
     }
 }
 
+fn alive(child: &Child) -> bool {
+    let stat = Linux::live().stat(Pid(child.id()));
+    stat.is_ok_and(|stat| stat.state != 'Z')
+}
+
 /// Sends a signal, and what came of it.
 fn ended(child: Child, signal: i32) -> Ran {
     signal::send(Pid(child.id()), signal).unwrap();
@@ -193,4 +198,24 @@ fn a_program_that_was_read_from_standard_input_is_not_offered_again() {
     let answer: Value = serde_json::from_str(&answer.out).unwrap();
     assert_eq!(answer["next"], Value::Null, "{answer:#}");
     assert!(answer["not_again"].as_str().unwrap().contains("standard input"), "{answer:#}");
+}
+
+/// They ended with 2 or 130 whatever the signal was, and "0 runs are too few".
+#[test]
+fn runs_by_places_that_are_interrupted_end_by_the_signal() {
+    let counted = Counted::new();
+    for (sent, code, runs) in [(INTERRUPT, 130, 1), (signal::TERMINATE, 143, 2)] {
+        let child = counted.advised(&["--places", "--from", "runs"]);
+        let before = counted.runs();
+        until("a run", || counted.runs() >= before + runs || !alive(&child));
+        if !alive(&child) {
+            let told = child.wait_with_output().unwrap();
+            let why = String::from_utf8_lossy(&told.stderr).into_owned();
+            assert!(why.contains("pagemill: ") && told.status.code() != Some(0), "{told:?}");
+            return skip(&why).unwrap_or(());
+        }
+        let told = ended(child, sent);
+        assert_eq!(told.code(), Some(code), "{told:?}");
+        assert!(told.err.contains("interrupted before anything was measured"), "{told:?}");
+    }
 }

@@ -230,7 +230,7 @@ pub fn run(
                 continue;
             }
         };
-        outcome.interrupted = measured.interrupted;
+        outcome.interrupted = measured.interrupted.is_some();
         if measured.benefits.is_empty() {
             if outcome.interrupted {
                 return Ok(outcome);
@@ -315,7 +315,7 @@ fn compare(
                 &|place| pays(&profiles[at].1, place),
                 &mut advise::Alone,
             )??;
-            if run.interrupted {
+            if run.interrupted.is_some() {
                 return Ok(true);
             }
             if run.ended == Ended::Exited(0) {

@@ -101,8 +101,8 @@ pub type Chunks = BTreeMap<Place, Seen>;
 pub struct Run {
     /// How it ended.
     pub ended: Ended,
-    /// Whether a signal to us ended it.
-    pub interrupted: bool,
+    /// The signal to us that ended it.
+    pub interrupted: Option<i32>,
     /// Chunks used, by program.
     pub programs: BTreeMap<String, Chunks>,
     /// CPU time and faults of the command and its children.
@@ -190,7 +190,7 @@ pub fn run(
     };
     let mut began = Instant::now();
     let pending = signals.descriptor()?;
-    let mut interrupted = false;
+    let mut interrupted = None;
     while command.ended.is_none() || !command.threads.is_empty() {
         while let Some((thread, stop)) = ptrace::poll()? {
             if stop == Stop::Exec && command.images.is_empty() {
@@ -208,13 +208,13 @@ pub fn run(
         poll::sleep(&[pending.as_fd()], Duration::from_millis(50))?;
         while let Some(received) = signals.wait(Duration::ZERO)? {
             if received.signal != signal::CHILD {
-                interrupted = true;
+                interrupted = Some(received.signal);
                 command.end_all();
             }
         }
     }
     let wall = began.elapsed();
-    if command.images.is_empty() && command.programs.is_empty() && !interrupted {
+    if command.images.is_empty() && command.programs.is_empty() && interrupted.is_none() {
         let unknown =
             || std::io::Error::other("it cannot be prepared: no seccomp filter, or no /dev/null");
         return Ok(Err(launched.failure().unwrap_or_else(unknown)));

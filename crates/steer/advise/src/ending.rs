@@ -10,18 +10,6 @@ use pagemill_model::Pid;
 /// How long a command has to end when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The user or the system asked this to end, by this signal.
-#[derive(Debug, Clone, Copy)]
-pub struct Interrupted(pub i32);
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
-
 /// Asks a command and what it has started to end, and sees to it that it does.
 pub(crate) fn stop(child: &mut Child) -> Result<()> {
     // Whoever has ended meanwhile need not be told.

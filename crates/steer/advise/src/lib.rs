@@ -21,7 +21,7 @@ mod accept;
 pub mod answer;
 pub mod arm;
 pub mod counted;
-pub mod ending;
+mod ending;
 pub mod estimate;
 pub mod glance;
 pub mod lever;

@@ -13,9 +13,10 @@ use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
+use pagemill_launch::exit::Interrupted;
 use pagemill_model::Pid;
 
-use crate::ending::{Interrupted, stop};
+use crate::ending::stop;
 use crate::printed::{Printed, Reading};
 use crate::stall::Beat;
 

@@ -10,11 +10,11 @@ use pagemill_analysis::statistics::Random;
 use pagemill_control::run_memory::Memory;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, orphans};
+use pagemill_launch::exit::Interrupted;
 use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
-use crate::ending::Interrupted;
 use crate::lever::{Lever, REGISTRY, Start, Target};
 use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};

@@ -18,12 +18,13 @@ use pagemill_kernel::process::Resources;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
 use pagemill_launch::allocator::Allocator;
+use pagemill_launch::exit::Interrupted;
 use pagemill_launch::stats_page;
 use pagemill_model::Pid;
 use pagemill_record::malloc_free::{self, MallocFree};
 use regex::bytes::Regex;
 
-use crate::ending::{Interrupted, stop};
+use crate::ending::stop;
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::rule::{COUNTED, Figures};

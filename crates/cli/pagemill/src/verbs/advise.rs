@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use pagemill_advise::counted::{self, Counted};
-use pagemill_advise::ending::Interrupted;
 use pagemill_advise::glance;
 use pagemill_advise::lever::Start;
 use pagemill_advise::rule::{Goal as Wanted, LEAST};
@@ -20,7 +19,7 @@ use pagemill_advise::stall::Waits;
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Kind, Linux};
-use pagemill_launch::exit::{self, Exit};
+use pagemill_launch::exit::{self, Exit, Interrupted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::recording::Redactor;
@@ -150,10 +149,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let outcome = advised(arguments);
     let Err(error) = &outcome else { return outcome };
     let (exit, says) = match error.downcast_ref::<Interrupted>() {
-        Some(Interrupted(signal)) => {
+        Some(interrupted) => {
             let says =
                 "interrupted before anything was measured; nothing is left changed".to_owned();
-            (Exit::Code(by_signal(*signal)), says)
+            (interrupted.exit(), says)
         }
         None => match exit::kind(error) {
             Some(Kind::Permission) => (Exit::Permission, format!("{error:#}")),
@@ -163,11 +162,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     eprintln!("pagemill: {says}");
     crate::answer::error(exit.status(), Some(&arguments.told(&mut Vec::new()).text(says)));
     Ok(exit)
-}
-
-/// The exit code of who was ended by a signal.
-fn by_signal(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(2)
 }
 
 fn advised(arguments: &Arguments) -> Result<Exit> {
@@ -222,7 +216,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     Ok(match (advice.interrupted, advice.helps(), advice.undecided()) {
         (Some(signal), ..) => {
             eprintln!("pagemill: interrupted; nothing is left changed");
-            Exit::Code(by_signal(signal))
+            Interrupted(signal).exit()
         }
         (None, true, _) => Exit::Finding,
         (None, false, true) => {
@@ -286,7 +280,7 @@ fn counters(linux: &Linux, advice: &session::Advice, json: bool, told: &mut Told
         false => pagemill_launch::stdio::stdout(&told.text(counted.text())),
     }
     Ok(match advice.interrupted {
-        Some(signal) => Exit::Code(by_signal(signal)),
+        Some(signal) => Interrupted(signal).exit(),
         None if counted.failed() == 0 => Exit::Ok,
         None => Exit::Finding,
     })
@@ -312,7 +306,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     } else {
         pagemill_launch::stdio::stdout(&told.text(seen.text()));
     }
-    Ok(seen.interrupted.map_or(Exit::Ok, |signal| Exit::Code(by_signal(signal))))
+    Ok(seen.interrupted.map_or(Exit::Ok, |signal| Interrupted(signal).exit()))
 }
 
 /// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.

@@ -27,6 +27,7 @@ use pagemill_analysis::statistics::{Random, median};
 use pagemill_analysis::walks::{self, Counted, Sampled};
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::Signals;
+use pagemill_launch::exit::Interrupted;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_policy::huge::{Section, Unit};
 use pagemill_tracer::Ended;
@@ -99,8 +100,8 @@ pub struct Outcome {
     pub huge: f64,
     /// Of the chunks of the first run, the least share that a later one used.
     pub same: f64,
-    /// Whether a signal ended it.
-    pub interrupted: bool,
+    /// The signal that ended it.
+    pub interrupted: Option<i32>,
     /// How long it took.
     pub took: Duration,
 }
@@ -169,7 +170,7 @@ pub fn measure(
         own: 0,
         huge: 0.0,
         same: 1.0,
-        interrupted: false,
+        interrupted: None,
         took: Duration::ZERO,
     };
     let counted = match repeat(&runner, &options, &index, &mut outcome, tell)? {
@@ -215,8 +216,8 @@ impl Runner<'_> {
 
 /// The program of the first run that used most memory, and its chunks.
 fn subject_of(first: &advise::Run) -> Result<(&String, &Chunks)> {
-    if first.interrupted {
-        bail!("interrupted in the first run, so nothing was measured");
+    if let Some(signal) = first.interrupted {
+        return Err(Interrupted(signal).into());
     }
     if first.ended != Ended::Exited(0) {
         bail!("the command failed ({:?}): only what succeeds can be timed", first.ended);
@@ -260,8 +261,8 @@ fn repeat(
             Ok(run) => run,
             Err(error) => return Ok(Err(error)),
         };
-        if run.interrupted {
-            outcome.interrupted = true;
+        if run.interrupted.is_some() {
+            outcome.interrupted = run.interrupted;
             break;
         }
         if run.ended != Ended::Exited(0) {
@@ -459,7 +460,7 @@ mod tests {
             own: 0,
             huge: 1.0,
             same: 1.0,
-            interrupted: false,
+            interrupted: None,
             took: Duration::ZERO,
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::Arguments;
 use pagemill_control::huge::measure::{self, Options, Outcome, Piece};
-use pagemill_launch::exit::Exit;
+use pagemill_launch::exit::{Exit, Interrupted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program::Words;
@@ -70,8 +70,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         command = vec![REDACTED.into()];
     }
     if outcome.benefits.is_empty() {
+        if let Some(signal) = outcome.interrupted {
+            return Err(Interrupted(signal).into());
+        }
         eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
-        return Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Finding });
+        return Ok(Exit::Finding);
     }
     if let Some(output) = &asked.output {
         files::write(output, outcome.profile().to_string(), arguments.force)?;
@@ -82,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         print!("{}", table(&outcome, asked.explain));
     }
-    Ok(if outcome.interrupted { Exit::Code(130) } else { Exit::Ok })
+    Ok(outcome.interrupted.map_or(Exit::Ok, |signal| Interrupted(signal).exit()))
 }
 
 fn short(bytes: u64) -> String {
@@ -176,7 +179,7 @@ fn notes(outcome: &Outcome) -> String {
     if outcome.failed > 0 {
         out += &format!("{} runs of the command failed and do not count\n", outcome.failed);
     }
-    if outcome.interrupted {
+    if outcome.interrupted.is_some() {
         out += "interrupted: from the runs that were finished\n";
     }
     out
@@ -217,7 +220,7 @@ fn json(outcome: &Outcome, command: &[String], arguments: &Arguments) -> Value {
         "own_fault_ns": outcome.own,
         "huge_share": outcome.huge,
         "same_places": outcome.same,
-        "interrupted": outcome.interrupted,
+        "interrupted": outcome.interrupted.is_some(),
         "seconds": Duration::as_secs_f64(&outcome.took),
         "profile": outcome.profile().to_string(),
     })
