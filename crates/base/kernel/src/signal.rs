@@ -110,6 +110,19 @@ impl Signals {
         unsafe { command.pre_exec(restore) };
     }
 
+    /// As [`Signals::restore_in`], and makes the child be asked to end when the thread that starts it is gone: of a
+    /// process that is killed nothing is to be left behind.
+    pub fn restore_and_end_with_us(&self, command: &mut Command) {
+        self.restore_in(command);
+        // SAFETY: this option takes numbers only; async-signal-safe.
+        let ask = || match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, TERMINATE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        // SAFETY: between fork and exec the closure makes one async-signal-safe call and neither allocates nor locks.
+        unsafe { command.pre_exec(ask) };
+    }
+
     /// A descriptor that can be read while one of the signals is pending, for [`crate::poll`].
     pub fn descriptor(&self) -> Result<OwnedFd> {
         // SAFETY: the set is initialised; -1 asks for a new descriptor.
@@ -237,5 +250,17 @@ mod tests {
         signals.restore_in(&mut command);
         let status = command.status().unwrap();
         assert_eq!(status.signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_child_that_is_to_end_with_us_is_asked_to_when_its_thread_is_gone() {
+        let start = || {
+            let signals = Signals::block(&[libc::SIGTERM]).unwrap();
+            let mut command = Command::new("sleep");
+            signals.restore_and_end_with_us(command.arg("1000"));
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 }

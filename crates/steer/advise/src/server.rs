@@ -74,7 +74,7 @@ pub(crate) fn ask(
     let mut client = Command::new("sh");
     client.args(["-c", &load.client]).stdin(Stdio::null()).stdout(out.1).stderr(err.1);
     client.process_group(0);
-    signals.restore_in(&mut client);
+    signals.restore_and_end_with_us(&mut client);
     let said = [Printed::read(out.0)?, Printed::read(err.0)?];
     let (before, asking) = (used_by(linux, server), Instant::now());
     let mut failed = (!alive).then(|| "the server ended before it was asked".to_owned());

@@ -137,7 +137,7 @@ impl Stage<'_> {
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         };
         command.stdout(create(&program.output)?).stderr(create(&program.complaints)?);
-        self.signals.restore_in(&mut command);
+        self.signals.restore_and_end_with_us(&mut command);
         let wrapped = matches!(arm.allocator, Allocator::Ours { ksm: true, .. });
         let ksmd = if wrapped { self.ksmd() } else { None };
         if let (Some(group), false) = (&group, wrapped) {
