@@ -21,6 +21,7 @@ use std::sync::Arc;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
@@ -233,12 +234,23 @@ impl<W: std::io::Write + Send, R: Row> FileWriter<W, R> {
 
     /// Adds rows, as a group that is read as one.
     pub fn write(&mut self, rows: &[R]) -> Outcome<()> {
-        write_group(&mut self.0, rows)
+        write_group(&mut self.0, rows).map_err(plain)
     }
 
     /// Completes the file.
     pub fn finish(self) -> Outcome<W> {
-        Ok(self.0.into_inner()?)
+        self.0.into_inner().map_err(|error| plain(error.into()))
+    }
+}
+
+/// What failed in writing, without the words around it.
+fn plain(
+    error: Box<dyn std::error::Error + Send + Sync>,
+) -> Box<dyn std::error::Error + Send + Sync> {
+    match error.downcast::<ParquetError>().map(|error| *error) {
+        Ok(ParquetError::External(cause)) => cause,
+        Ok(error) => error.into(),
+        Err(error) => error,
     }
 }
 

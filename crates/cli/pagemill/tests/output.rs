@@ -385,6 +385,7 @@ fn an_export_that_cannot_be_written_names_its_file_in_every_format() {
         let run = ran(command.args(call).arg("out.file").current_dir(room.path()));
         assert_eq!(run.code(), Some(2), "{format}: {run:?}");
         assert!(run.err.contains("out.file: File too large"), "{format}: {run:?}");
+        assert_eq!(run.err.matches("File too large").count(), 1, "{format}: {run:?}");
         assert!(entries(room.path()).is_empty(), "{format}");
     }
 }
@@ -438,6 +439,26 @@ fn a_start_that_failed_leaves_nothing_that_a_second_one_would_have_to_overwrite(
         (Some(125), vec!["broken".to_owned()]),
         "{run:?}"
     );
+}
+
+/// They left a directory that the next start refused; of `validate` the program went on, and was waited for.
+#[test]
+fn what_could_not_be_begun_on_a_full_disk_can_be_begun_again() {
+    let room = tempfile::tempdir().unwrap();
+    let calls: [&[&str]; 3] = [
+        &["generate", "recording", "--events", "10", "-o", "out"],
+        &["validate", "-o", "out", "--", "sleep", "1000"],
+        &["reproduce", "ruby-strings", "--quick", "-o", "out"],
+    ];
+    for call in calls {
+        let plain = pagemill();
+        let mut command = Command::new("bash");
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(plain.get_program());
+        let run = ran(command.args(call).current_dir(room.path()));
+        assert!(matches!(run.code(), Some(2..=4)), "{call:?}: {run:?}");
+        assert!(entries(room.path()).is_empty(), "{call:?}: {run:?}");
+    }
 }
 
 /// The name of a process, a file or a command went to the terminal as it was: a program could write to the terminal of

@@ -350,3 +350,15 @@ fn a_store_of_wiredtiger_keeps_what_ycsb_writes_and_ends_when_told() {
     assert!(ended.success() && server.wait().unwrap().success());
     assert!(data.join("WiredTiger.wt").exists() && !socket.exists());
 }
+
+/// They were a panic.
+#[test]
+fn scales_that_are_none_are_refused_before_anything_is_estimated() {
+    for option in
+        ["--scale=inf", "--scale=nan", "--scale=-1", "--scale=0", "--scale=1e300", "--settle=-1"]
+    {
+        let run = pagemill(&["reproduce", "--list", option], Path::new("/"));
+        assert_eq!(run.status.code(), Some(2), "{option}: {run:?}");
+        assert!(stderr(&run).contains("expected "), "{option}: {run:?}");
+    }
+}

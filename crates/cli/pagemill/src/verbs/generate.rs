@@ -6,7 +6,7 @@ mod reference;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
@@ -76,7 +76,11 @@ pub fn run(arguments: &Arguments, mut command: Command) -> Result<Exit> {
         Target::Zsh => clap_complete::generate(Shell::Zsh, &mut command, "pagemill", &mut text),
         Target::Recording => {
             let output = arguments.output.as_deref().context("-o names the directory to write")?;
-            synthetic::write(output, arguments.events)?;
+            ensure!(!output.exists(), "{} exists (choose another name)", output.display());
+            synthetic::write(output, arguments.events).inspect_err(|_| {
+                // A part of it would be in the way of the next one.
+                let _ = std::fs::remove_dir_all(output);
+            })?;
         }
         Target::Fish => clap_complete::generate(Shell::Fish, &mut command, "pagemill", &mut text),
     }

@@ -85,10 +85,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Factor on all sizes; figures are then not those of the published experiment.
-    #[arg(long, default_value_t = 1.0, value_name = "F")]
+    #[arg(long, default_value_t = 1.0, value_name = "F", value_parser = scale)]
     scale: f64,
     /// Window of the Redis experiment, from the first insertion to the final reading.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = settle)]
     settle: Option<f64>,
     /// Directory for the results.
     #[arg(short, long, value_name = "DIR", value_parser = crate::values::directory())]
@@ -168,6 +168,16 @@ impl Asked {
     }
 }
 
+fn scale(text: &str) -> Result<f64, String> {
+    let fits = |scale: &f64| *scale > 0.0 && *scale <= 10.0;
+    text.parse().ok().filter(fits).ok_or_else(|| "expected above 0 and at most 10".into())
+}
+
+fn settle(text: &str) -> Result<f64, String> {
+    let fits = |seconds: &f64| (0.0..=3600.0).contains(seconds);
+    text.parse().ok().filter(fits).ok_or_else(|| "expected 0 to 3600 seconds".into())
+}
+
 impl Arguments {
     fn run(&self) -> Result<Exit> {
         if let Some(cell) = &self.cell {
@@ -193,7 +203,7 @@ impl Arguments {
         if self.list {
             return self.list(&experiments, &asked).map(|()| Exit::Ok);
         }
-        let options = self.options()?;
+        let options = self.options();
         // Before any other thread exists: signals are waited for, so that a run that is ended
         // leaves its finished cells and nothing else behind.
         let signals = signal::Signals::block(ENDING)?;
@@ -205,7 +215,8 @@ impl Arguments {
         let store = Store::create(&directory, self.force)?;
         let keep = Keep::new(&directory)?;
         let facts = machine_facts();
-        store.write("run.json", &self.run_json(&plan, &facts)?)?;
+        let begun = store.write("run.json", &self.run_json(&plan, &facts)?);
+        begun.inspect_err(|_| store.unmake())?;
         self.announce(&plan, asked.simulated, &directory)?;
         let every = Duration::from_millis(100);
         let linux = Linux::live();
@@ -244,18 +255,15 @@ impl Arguments {
     }
 
     /// How programs are run.
-    fn options(&self) -> Result<Options> {
-        ensure!(self.scale > 0.0 && self.scale <= 10.0, "--scale must be above 0 and at most 10");
-        let settle_fits = self.settle.is_none_or(|seconds| (0.0..=3600.0).contains(&seconds));
-        ensure!(settle_fits, "--settle must be 0 to 3600 seconds");
-        Ok(Options {
+    fn options(&self) -> Options {
+        Options {
             quick: self.quick,
             repetitions: self.reps,
             arms: self.arms.clone(),
             scale: self.scale,
             settle: self.settle,
             seed: self.seed,
-        })
+        }
     }
 
     /// The cells of an experiment that has tables of its own, if it is one of those.

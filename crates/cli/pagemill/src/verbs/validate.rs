@@ -90,7 +90,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         match ended {
             Ended::Exited(0) => {}
             Ended::Exited(status) => eprintln!("pagemill: the program ended with status {status}"),
-            other => bail!("the program did not end by itself: {other:?}"),
+            Ended::Killed(signal) => bail!("the program was ended by signal {signal}"),
+            Ended::LetGo => bail!("the program was let go before its end"),
         }
     }
     let (view, whole) = validate(directory, arguments.redact.redact)?;
@@ -138,8 +139,12 @@ fn record(arguments: &Arguments, directory: &Path) -> Result<Ended> {
         ..pagemill_launch::context::meta(&pagemill_launch::context::machine())
     };
     let page = meta.page_size.0;
-    let mut faults = Writer::create(directory.join(FAULTS), meta.clone(), false, None)?;
-    let mut exact = Writer::create(directory.join(EXACT), meta, false, None)?;
+    let create = |name: &str| Writer::create(directory.join(name), meta.clone(), false, None);
+    let made = create(FAULTS).and_then(|faults| Ok((faults, create(EXACT)?)));
+    let (mut faults, mut exact) = made.inspect_err(|_| {
+        // It was started to be recorded, a moment ago.
+        let _ = signal::send(traced.pid(), signal::KILL);
+    })?;
     let (collector, room) = emulated.into_parts();
     let ended = std::sync::atomic::AtomicBool::new(false);
     let done: Result<Done> = std::thread::scope(|scope| {

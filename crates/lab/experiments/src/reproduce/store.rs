@@ -25,6 +25,8 @@ use super::outcome::Outcome;
 pub struct Store {
     directory: PathBuf,
     cells: File,
+    /// Whether there was no such directory.
+    made: bool,
 }
 
 impl Store {
@@ -37,14 +39,24 @@ impl Store {
                 directory.display()
             );
         }
+        let made = !directory.exists();
         let samples = directory.join("samples");
         fs::create_dir_all(&samples)
             .with_context(|| format!("cannot make {}", samples.display()))?;
         let path = directory.join("cells.csv");
-        let mut cells =
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        writeln!(cells, "order,experiment,case,arm,repetition,name,value")?;
-        Ok(Self { directory: directory.to_owned(), cells })
+        let cells = File::create(&path).with_context(|| format!("cannot write {}", path.display()));
+        let mut store = Self { directory: directory.to_owned(), cells: cells?, made };
+        let head = writeln!(store.cells, "order,experiment,case,arm,repetition,name,value");
+        head.with_context(|| format!("cannot write {}", path.display()))
+            .inspect_err(|_| store.unmake())?;
+        Ok(store)
+    }
+
+    /// A start that failed leaves no directory that the next one refuses.
+    pub fn unmake(&self) {
+        if self.made {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
     }
 
     /// Where it is.

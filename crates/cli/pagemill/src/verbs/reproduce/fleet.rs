@@ -111,7 +111,7 @@ impl Arguments {
             of.names.iter().filter(|name| !ALONE.contains(&name.as_str())).cloned().collect();
         let programs = of.all || !names.is_empty();
         let experiments = if programs { experiment::select(&names, &OTHERS)? } else { Vec::new() };
-        let options = self.options()?;
+        let options = self.options();
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
         let plan = Plan::new(experiments, &options, &mut Machine::detect(&executable), &inputs)?;
