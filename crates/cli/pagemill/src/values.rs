@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
-use pagemill_model::{Nanos, Pid};
+use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_record::recorders::{RECORDERS, RecorderKind};
 #[cfg(target_arch = "x86_64")]
 use pagemill_tracer::FaultSource;
@@ -22,6 +22,21 @@ pub fn interval(text: &str) -> Result<Nanos, String> {
         Ok(time) => Ok(time),
         Err(error) => Err(format!("{error:#}")),
     }
+}
+
+/// A size, which is never none.
+pub fn size(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes(0)) => Err("expected more than nothing, such as 64M".into()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+/// A number of percent, of any size.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "expected a number of percent, such as 5".into())
 }
 
 /// A running process: its id, or its name if one process has it.

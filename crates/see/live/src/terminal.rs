@@ -231,11 +231,13 @@ fn file() -> Result<File> {
     match stdio::terminal_file() {
         Some(_) if dumb => {
             bail!(
-                "this terminal (TERM=dumb) cannot be drawn on (one frame as text: pagemill live --once)"
+                "this terminal (TERM=dumb) cannot be drawn on (one frame as text: pagemill live -p PID --once)"
             )
         }
         Some(file) => Ok(file),
-        None => bail!("there is no terminal to draw on (one frame as text: pagemill live --once)"),
+        None => bail!(
+            "there is no terminal to draw on (one frame as text of what runs: pagemill live -p PID --once)"
+        ),
     }
 }
 

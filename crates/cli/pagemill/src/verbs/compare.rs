@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(value_name = "REC")]
     after: PathBuf,
     /// Percent by which a figure may grow; objects are not judged.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::values::percent)]
     tolerance: Option<f64>,
     #[command(flatten)]
     redact: crate::values::Redact,

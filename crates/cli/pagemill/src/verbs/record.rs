@@ -76,7 +76,7 @@ pub struct Arguments {
     #[arg(long = "for", value_name = "TIME", value_parser = values::length)]
     duration: Option<Nanos>,
     /// Keep at most this much on disk: the oldest samples go first.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     max_size: Option<Bytes>,
     /// Write to disk what is this old: what is lost at most if the recorder is killed [default: 1s, doubling up to 30s]
     #[arg(long, value_name = "TIME", value_parser = values::interval)]
