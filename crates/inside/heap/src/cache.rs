@@ -21,6 +21,8 @@ use core::cell::Cell;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::bits;
+use crate::central::Run;
 use crate::pagemap::Leaf;
 use crate::rng::Rng;
 use crate::size::{CLASSES, SIZES};
@@ -195,52 +197,63 @@ impl Bin {
         true
     }
 
-    /// Adds the slots of a mask, `size` bytes each, the lowest at `start`; each changes places with a random one if a
-    /// generator is given, which leaves the bin in random order if it was in random order (or empty) before.
+    /// Fills the empty bin with slots in random order: each changes places with a random one.
     ///
     /// # Safety
     /// The caller is the owner; there is room for them.
     #[inline(always)]
-    pub unsafe fn fill(&self, start: usize, size: usize, mut mask: u64, rng: Option<&mut Rng>) {
-        let mut len = self.len();
-        let address = |mask: u64| {
-            let address = start + mask.trailing_zeros() as usize * size;
-            prefetch(address);
-            address
-        };
-        match rng {
-            Some(rng) => {
-                // Four draws of 16 bits from one of 64: bins hold far less than 2^16 entries.
-                let (mut bits, mut left) = (0, 0);
-                while mask != 0 {
-                    if left == 0 {
-                        (bits, left) = (rng.next(), 4);
-                    }
-                    let other = ((bits & 0xffff) as usize * (len + 1)) >> 16;
-                    (bits, left) = (bits >> 16, left - 1);
-                    // SAFETY: `other` is at most `len`, for which there is room; entries below it are initialised,
-                    // and an entry that is not is only copied onto itself before it is written.
-                    unsafe {
-                        self.base.add(len).write(self.base.add(other).read());
-                        self.base.add(other).write(with_exposed_provenance_mut(address(mask)));
-                    }
-                    len += 1;
-                    mask &= mask - 1;
+    pub unsafe fn fill_shuffled(&self, runs: impl Iterator<Item = Run>, rng: &mut Rng) {
+        let mut len = 0;
+        for mut run in runs {
+            // Four draws of 16 bits from one of 64: bins hold far less than 2^16 entries.
+            let (mut bits, mut left) = (0, 0);
+            while let Some(address) = run.take_first() {
+                if left == 0 {
+                    (bits, left) = (rng.next(), 4);
                 }
-            }
-            None => {
-                while mask != 0 {
-                    // SAFETY: there is room.
-                    unsafe {
-                        self.base.add(len).write(with_exposed_provenance_mut(address(mask)));
-                    }
-                    len += 1;
-                    mask &= mask - 1;
+                let other = ((bits & 0xffff) as usize * (len + 1)) >> 16;
+                (bits, left) = (bits >> 16, left - 1);
+                prefetch(address);
+                // SAFETY: `other` is at most `len`, for which there is room; entries below it are initialised,
+                // and an entry that is not is only copied onto itself before it is written.
+                unsafe {
+                    self.base.add(len).write(self.base.add(other).read());
+                    self.base.add(other).write(with_exposed_provenance_mut(address));
                 }
+                len += 1;
             }
         }
-        // SAFETY: the entries up to `len` were there or were written above.
+        // SAFETY: the entries up to `len` were written above.
         unsafe { self.set_len(len) };
+    }
+
+    /// Fills the empty bin with `count` slots in the order of their addresses: the first is popped first. Of the first
+    /// 64 those below slot `from` come last.
+    ///
+    /// # Safety
+    /// The caller is the owner; there are `count` slots, and there is room for as many.
+    #[inline(always)]
+    pub unsafe fn fill_in_order(
+        &self,
+        mut runs: impl Iterator<Item = Run>,
+        count: usize,
+        from: u32,
+    ) {
+        let Some(mut first) = runs.next() else { return };
+        let last = Run { mask: first.mask & bits::below(from as usize), ..first };
+        first.mask ^= last.mask;
+        let mut left = count;
+        for mut run in [first].into_iter().chain(runs).chain([last]) {
+            while let Some(address) = run.take_first() {
+                prefetch(address);
+                left -= 1;
+                // SAFETY: below the count, for which there is room.
+                unsafe { self.base.add(left).write(with_exposed_provenance_mut(address)) };
+            }
+        }
+        debug_assert_eq!(left, 0, "there are as many as were announced");
+        // SAFETY: all of them were written.
+        unsafe { self.set_len(count) };
     }
 
     /// Lets `f` write entries into the empty bin; it returns how many.
@@ -298,6 +311,17 @@ impl Cache {
                 slots = slots.add(bound(class));
             }
         }
+    }
+
+    /// Whether the thread allocates objects of a class that others free: it ran empty twice, and the cache at address
+    /// `giver`, not zero, which gave slots last, is another's. Such objects are read by a thread that has to ask
+    /// another processor for each of them. In the order of their addresses they are foreseen, in random order none is.
+    ///
+    /// # Safety
+    /// The caller owns the cache.
+    pub(crate) unsafe fn only_takes(cache: *mut Self, class: usize, giver: usize) -> bool {
+        // SAFETY: the caller owns the cache.
+        giver != 0 && giver != cache.addr() && unsafe { (*cache).last[class] } == Event::EMPTY
     }
 
     /// Doubles the room of a bin that ran empty or full; `false` if it stays as it is: it is at its bound, or it has

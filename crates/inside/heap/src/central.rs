@@ -60,6 +60,32 @@ impl Word {
     }
 }
 
+/// Slots among 64 that are neighbours.
+#[cfg(not(loom))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Where the first of the 64 lies.
+    pub start: usize,
+    /// Bytes of each.
+    pub size: usize,
+    /// Which of them.
+    pub mask: u64,
+}
+
+#[cfg(not(loom))]
+impl Run {
+    /// The address of the lowest of them, which is there no more.
+    #[inline(always)]
+    pub fn take_first(&mut self) -> Option<usize> {
+        if self.mask == 0 {
+            return None;
+        }
+        let slot = self.mask.trailing_zeros() as usize;
+        self.mask &= self.mask - 1;
+        Some(self.start + slot * self.size)
+    }
+}
+
 /// Most words in a batch: one for each entry of a cache bin that is flushed or filled at once.
 pub const BATCH: usize = 128;
 
@@ -82,6 +108,18 @@ impl Batch {
     pub fn words(&self) -> &[Word] {
         // SAFETY: `push` initialised the first `len` words.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+
+    /// The slots, of this class, word by word.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn slots(&self, class: usize) -> impl Iterator<Item = Run> {
+        let size = SIZES[class] as usize;
+        self.words().iter().map(move |word| Run {
+            start: word.span().get().start() + 64 * word.word() * size,
+            size,
+            mask: word.mask,
+        })
     }
 
     #[inline(always)]
@@ -124,13 +162,13 @@ impl Returns {
         Self { table: [0; TABLE], words, len: 1 }
     }
 
-    /// Adds a slot. `false` if it was added before.
+    /// Adds slots of a word; returns those that were added before.
     ///
     /// # Safety
-    /// At most [`BATCH`] slots are added.
+    /// At most [`BATCH`] slots are added, and never none at once.
     #[inline(always)]
-    pub unsafe fn add(&mut self, span: SpanRef, slot: usize) -> bool {
-        let Word { at: key, mask } = Word::new(span, slot / 64, 1 << (slot % 64));
+    pub unsafe fn add(&mut self, span: SpanRef, word: usize, mask: u64) -> u64 {
+        let Word { at: key, mask } = Word::new(span, word, mask);
         // Descriptors are 128 bytes apart, so these bits tell neighbours and their words apart.
         let hash = (key.addr() >> 5 | key.addr() & 3).wrapping_mul(HASH);
         let mut place = hash >> (usize::BITS - TABLE.trailing_zeros());
@@ -139,9 +177,9 @@ impl Returns {
             // SAFETY: the table holds indices below `len`, up to which the words are initialised.
             let word = unsafe { self.words.get_unchecked_mut(index).assume_init_mut() };
             if word.at == key {
-                let fresh = word.mask & mask == 0;
+                let twice = word.mask & mask;
                 word.mask |= mask;
-                return fresh;
+                return twice;
             }
             if index == 0 {
                 break;
@@ -152,7 +190,7 @@ impl Returns {
         // SAFETY: the caller adds at most `BATCH` slots, so there is a place.
         unsafe { self.words.get_unchecked_mut(self.len).write(Word { at: key, mask }) };
         self.len += 1;
-        true
+        0
     }
 
     /// The slots, by span and word.

@@ -3,13 +3,24 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering;
 
+use crate::bits;
 use crate::cache::{self, Cache, Event, LOOK};
-use crate::central::{self, BATCH, Batch, Returns};
+use crate::central::{self, BATCH, Batch, Returns, Word};
 use crate::heap::Heap;
 use crate::os::{Misuse, Os};
 use crate::pages::DECAY_NS;
-use crate::size::{self, CLASSES, GRANULE, SIZES};
+use crate::size::{self, CLASSES, GRANULE, SIZES, SLOTS_MAX, SPAN_MAX};
 use crate::span::{Span, SpanRef};
+
+/// Whether most of some slots lie near the one before them: by a few of them, as this is asked for each batch.
+fn lie_together(slots: &[*mut u8]) -> bool {
+    let pairs = slots.chunks_exact(8);
+    let (all, near) = pairs.fold((0, 0), |(all, near), some| {
+        let apart = (some[0].addr() ^ some[1].addr()) >> SPAN_MAX.trailing_zeros();
+        (all + 1, near + u32::from(apart == 0))
+    });
+    4 * near > 3 * all
+}
 
 impl<O: Os> Heap<O> {
     /// Gives back everything in a cache.
@@ -65,21 +76,27 @@ impl<O: Os> Heap<O> {
         if self.is_hardened() {
             return;
         }
-        let (start, size) = (span.start(), span.slot_size() as usize);
+        let (start, size, key) = (span.start(), span.slot_size() as usize, self.key());
         let mut left = granules;
         while left != 0 {
             let granule = left.trailing_zeros() as usize;
             left &= left - 1;
             let end = ((granule + 1) * GRANULE).min(span.len());
-            for slot in (granule * GRANULE).div_ceil(size)..end.div_ceil(size) {
-                let live = slot < usize::from(span.slots()) && span.is_live(slot);
-                if !live {
-                    let address = start + slot * size;
-                    let second = core::ptr::with_exposed_provenance_mut::<u64>(address + 8);
-                    // SAFETY: a slot, or what is left of the span, is at least 16 bytes; it is nobody's, and the lock
-                    // keeps it so.
-                    unsafe { second.write(cache::mark(self.key(), address)) };
+            let first = (granule * GRANULE).div_ceil(size);
+            // Asked once where that takes less than to ask for each.
+            let unused = size < GRANULE / 8 && {
+                let here = bits::range(first..end.div_ceil(size).min(SLOTS_MAX));
+                here.iter().enumerate().all(|(word, here)| span.live(word) & here == 0)
+            };
+            for (slot, offset) in (first..).zip((first * size..end).step_by(size)) {
+                if !unused && slot < usize::from(span.slots()) && span.is_live(slot) {
+                    continue;
                 }
+                let address = start + offset;
+                let second = core::ptr::with_exposed_provenance_mut::<u64>(address + 8);
+                // SAFETY: a slot, or what is left of the span, is at least 16 bytes; it is nobody's, and the lock keeps
+                // it so.
+                unsafe { second.write(cache::mark(key, address)) };
             }
         }
         span.set_marked(span.marked() | granules);
@@ -111,11 +128,15 @@ impl<O: Os> Heap<O> {
     pub(crate) unsafe fn refill(&self, cache: *mut Cache, class: usize) -> bool {
         // SAFETY: the caller owns the cache; the references are to fields that do not overlap.
         let (bin, rng) = unsafe { (&(*cache).bins[class], &mut (*cache).rng) };
-        let randomise = self.config().randomise > 0;
+        let transfer = &self.transfers[class];
+        let level = self.config().randomise;
+        // SAFETY: the caller owns the cache.
+        let takes = level < 2 && unsafe { Cache::only_takes(cache, class, transfer.giver()) };
+        let shuffled = level > 0 && !takes;
         let wanted = bin.cap().div_ceil(2);
         // SAFETY: the caller owns the cache; `wanted` is within the bin's room.
-        if unsafe { bin.fetch(|to| self.transfers[class].fetch(&self.os, to, wanted)) } > 0 {
-            if randomise {
+        if unsafe { bin.fetch(|to| transfer.fetch(&self.os, to, wanted)) } > 0 {
+            if shuffled {
                 // SAFETY: as above.
                 rng.shuffle(unsafe { bin.entries() });
             }
@@ -126,23 +147,21 @@ impl<O: Os> Heap<O> {
             }
             return true;
         }
-        let from = if randomise { rng.next() as u32 % 256 } else { 0 };
+        let from = if level > 0 { rng.next() as u32 % 256 } else { 0 };
         let mut batch = Batch::new();
-        if self.take(class, wanted, from, &mut batch) == 0 {
+        let taken = self.take(class, wanted, from, &mut batch);
+        if taken == 0 {
             return false;
         }
         // SAFETY: the caller owns the cache.
         unsafe { Cache::grow(cache, class, Event::EMPTY) };
-        let size = SIZES[class] as usize;
-        for word in batch.words() {
-            let start = word.span().get().start() + 64 * word.word() * size;
-            // SAFETY: the caller owns the cache; the bin is empty and `wanted` is within its room.
-            unsafe { bin.fill(start, size, word.mask, randomise.then_some(&mut *rng)) };
-        }
-        if !randomise {
-            // The newest is popped first.
-            // SAFETY: as above.
-            unsafe { bin.entries() }.reverse();
+        // SAFETY: the caller owns the cache; the bin is empty and has room for `wanted`, of which `taken` are here.
+        unsafe {
+            if shuffled {
+                bin.fill_shuffled(batch.slots(class), rng);
+            } else {
+                bin.fill_in_order(batch.slots(class), taken, from % 64);
+            }
         }
         // SAFETY: as above.
         unsafe { self.trim_idle_bin(cache, class) };
@@ -188,7 +207,7 @@ impl<O: Os> Heap<O> {
         let bin = unsafe { &(*cache).bins[class] };
         // SAFETY: as above; the slice is not used after `drop_oldest`.
         let slots = &unsafe { bin.entries() }[..count];
-        if !self.transfers[class].add(&self.os, &self.meta, class, slots) {
+        if !self.transfers[class].add(&self.os, &self.meta, class, cache.addr(), slots) {
             self.return_slots(class, slots);
         }
         // SAFETY: as above.
@@ -197,21 +216,66 @@ impl<O: Os> Heap<O> {
 
     /// Gives slots (at most [`BATCH`]) back to their spans.
     fn return_slots(&self, class: usize, slots: &[*mut u8]) {
+        let slots = &slots[..slots.len().min(BATCH)];
         let mut returns = Returns::new();
-        for &slot in slots.iter().take(BATCH) {
-            let Some(span) = NonNull::new(self.map.get(slot.addr())).map(SpanRef) else {
-                self.os.misuse(Misuse::WildFree, slot)
-            };
-            let index = size::slot_at(class, slot.addr() - span.get().start());
-            if index >= usize::from(span.get().slots()) {
-                self.os.misuse(Misuse::WildFree, slot);
-            }
-            // SAFETY: there are at most `BATCH` slots.
-            if !unsafe { returns.add(span, index) } {
-                self.os.misuse(Misuse::DoubleFree, slot);
+        if lie_together(slots) {
+            self.collect_runs(class, slots, &mut returns);
+        } else {
+            for &slot in slots {
+                let (span, index) = self.slot_of(class, slot);
+                // SAFETY: there are at most `BATCH` slots.
+                if unsafe { returns.add(span, index / 64, 1 << (index % 64)) } != 0 {
+                    self.os.misuse(Misuse::DoubleFree, slot);
+                }
             }
         }
         self.take_back(self.centrals[class].give(&self.os, returns.words()));
+    }
+
+    /// The span of a slot of a class, and which of its slots it is.
+    #[inline(always)]
+    fn slot_of(&self, class: usize, slot: *mut u8) -> (SpanRef, usize) {
+        let Some(span) = NonNull::new(self.map.get(slot.addr())).map(SpanRef) else {
+            self.os.misuse(Misuse::WildFree, slot)
+        };
+        let index = size::slot_at(class, slot.addr() - span.get().start());
+        if index >= usize::from(span.get().slots()) {
+            self.os.misuse(Misuse::WildFree, slot);
+        }
+        (span, index)
+    }
+
+    /// Sorts slots by span and word, a run of slots of one span at a time.
+    #[inline(always)]
+    fn collect_runs(&self, class: usize, slots: &[*mut u8], returns: &mut Returns) {
+        let mut left = slots;
+        while let Some(&first) = left.first() {
+            let (span, _) = self.slot_of(class, first);
+            let start = span.get().start();
+            let len = usize::from(span.get().slots()) * SIZES[class] as usize;
+            let (mut words, mut run) = ([0; 4], 0);
+            for &slot in left {
+                let offset = slot.addr().wrapping_sub(start);
+                if offset >= len {
+                    break;
+                }
+                let index = size::slot_at(class, offset);
+                let (word, bit) = (&mut words[index / 64 % 4], 1_u64 << (index % 64));
+                if *word & bit != 0 {
+                    self.os.misuse(Misuse::DoubleFree, slot);
+                }
+                *word |= bit;
+                run += 1;
+            }
+            for (word, &mask) in words.iter().enumerate().filter(|&(_, &mask)| mask != 0) {
+                // SAFETY: there are at most `BATCH` slots, and each of these words is of one of them at least.
+                let twice = unsafe { returns.add(span, word, mask) };
+                if twice != 0 {
+                    self.name_double(Word::new(span, word, twice));
+                }
+            }
+            left = &left[run..];
+        }
     }
 
     /// Gives the waiting slots of a class back to their spans.
@@ -230,12 +294,17 @@ impl<O: Os> Heap<O> {
     /// Gives empty spans to the page heap, and names a double free.
     pub(crate) fn take_back(&self, given: central::Given) {
         if let Some(word) = given.double {
-            let (span, slot) =
-                (word.span(), 64 * word.word() + word.mask.trailing_zeros() as usize);
-            let object = span.get().start() + slot * span.get().slot_size() as usize;
-            self.os.misuse(Misuse::DoubleFree, core::ptr::with_exposed_provenance_mut(object));
+            self.name_double(word);
         }
         self.free_spans(given.empty);
+    }
+
+    /// Names a slot that was freed twice, the first of a word.
+    #[cold]
+    fn name_double(&self, word: Word) -> ! {
+        let (span, slot) = (word.span(), 64 * word.word() + word.mask.trailing_zeros() as usize);
+        let object = span.get().start() + slot * span.get().slot_size() as usize;
+        self.os.misuse(Misuse::DoubleFree, core::ptr::with_exposed_provenance_mut(object))
     }
 
     pub(crate) fn free_spans(&self, mut next: *mut Span) {

@@ -46,6 +46,8 @@ pub struct Transfer {
     len: AtomicUsize,
     /// Whether anything was added or fetched since the last look.
     busy: AtomicBool,
+    /// The cache that added slots last, or zero if none did for a while.
+    giver: AtomicUsize,
 }
 
 impl Transfer {
@@ -55,6 +57,7 @@ impl Transfer {
             stack: Locked::new(Stack { slots: null_mut(), len: 0 }),
             len: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
+            giver: AtomicUsize::new(0),
         }
     }
 
@@ -69,13 +72,30 @@ impl Transfer {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing was added or fetched since this was asked last.
+    /// Whether nothing was added or fetched since this was asked last: then nobody is the giver any more.
     pub fn is_idle(&self) -> bool {
-        !self.busy.swap(false, Ordering::Relaxed)
+        let idle = !self.busy.swap(false, Ordering::Relaxed);
+        if idle {
+            self.giver.store(0, Ordering::Relaxed);
+        }
+        idle
     }
 
-    /// Adds slots; `false`, and none added, if there is no room.
-    pub fn add<O: Os>(&self, os: &O, meta: &Meta, class: usize, slots: &[*mut u8]) -> bool {
+    /// The address of the cache that added slots last, or zero if none did for a while.
+    #[inline]
+    pub fn giver(&self) -> usize {
+        self.giver.load(Ordering::Relaxed)
+    }
+
+    /// Adds slots of the cache at address `giver`; `false`, and none added, if there is no room.
+    pub fn add<O: Os>(
+        &self,
+        os: &O,
+        meta: &Meta,
+        class: usize,
+        giver: usize,
+        slots: &[*mut u8],
+    ) -> bool {
         let bound = bound(class);
         if self.len() + slots.len() > bound {
             return false;
@@ -97,6 +117,7 @@ impl Transfer {
         stack.len += slots.len();
         self.len.store(stack.len, Ordering::Relaxed);
         self.busy.store(true, Ordering::Relaxed);
+        self.giver.store(giver, Ordering::Relaxed);
         true
     }
 

@@ -103,7 +103,7 @@ impl Class {
             self.touch(slot);
             let mut returns = Returns::new();
             // SAFETY: it is one slot.
-            assert!(unsafe { returns.add(self.span, slot) });
+            assert_eq!(unsafe { returns.add(self.span, slot / 64, 1 << (slot % 64)) }, 0);
             let given = self.central.give(&self.os, returns.words());
             assert!(given.double.is_none() && given.empty.is_null());
         }
