@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -229,6 +230,20 @@ impl Drop for Endless {
 
 /// Once, the first frame had what was counted until its beginning, a fortieth of the faults, and the window of what was
 /// counted was another than that by which it was divided.
+/// It went on for as long as the process did (`pagemill live -p PID --json | head -1`).
+#[test]
+fn frames_end_when_nobody_reads_them_any_more() {
+    let pid = Pid::own().to_string();
+    let mut live = pagemill();
+    live.args(["live", "-p", &pid, "--json", "--interval", "50ms"]).stdout(Stdio::piped());
+    let mut live = live.spawn().unwrap();
+    let mut frame = String::new();
+    std::io::BufReader::new(live.stdout.take().unwrap()).read_line(&mut frame).unwrap();
+    assert!(frame.starts_with('{'), "{frame}");
+    until("its end", || live.try_wait().unwrap().is_some());
+    assert!(live.wait().unwrap().success());
+}
+
 #[test]
 fn the_faults_of_each_frame_are_those_of_its_window() {
     let room = tempfile::tempdir().unwrap();

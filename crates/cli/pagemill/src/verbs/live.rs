@@ -161,18 +161,19 @@ fn print(
         if arguments.pid.is_some() && state.memory.last.is_none() {
             bail!("process {} has ended", feed.meta().pid);
         }
-        if arguments.printed.json {
+        let text = if arguments.printed.json {
             let value = json::frame(state, feed, &around.look());
-            stdio::stdout(&crate::answer::text("live", value, Some(frame == 0))?);
+            crate::answer::text("live", value, Some(frame == 0))?
         } else {
             let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
             let mut plain = view.clone();
             // Text is for every reader.
             plain.theme.colour = false;
             let lines = plain.lines(state, feed, &around.look(), ((width, PLAIN.1), ""));
-            stdio::stdout(&draw::text(&lines));
-        }
-        if arguments.once || feed.condition().over {
+            draw::text(&lines)
+        };
+        // Whoever read us has seen enough.
+        if !stdio::frame(&text, false) || arguments.once || feed.condition().over {
             break;
         }
     }
