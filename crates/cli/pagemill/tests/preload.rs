@@ -498,3 +498,20 @@ fn the_helper_has_open_what_it_may_not_open_later() {
     assert!(files.contains("pagemap"), "{files:?}");
     assert!(!exists || files.contains("ksm_merging_pages"), "{files:?}");
 }
+
+/// One byte of the heap's static that was not zero from the start made all 549 KiB of it a mapping of the library's
+/// file, of which the kernel reads in what lies around the pages that are used: a quarter of a MiB in every process.
+#[test]
+fn the_heap_is_no_part_of_the_librarys_file() {
+    let maps = succeed(preloaded(Path::new("cat"), "1y").arg("/proc/self/maps")).stdout;
+    let maps = text(&maps);
+    let mut written = 0;
+    for line in maps.lines().filter(|line| line.contains("libpagemill_heap.so")) {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next().unwrap(), words.next().unwrap());
+        let (start, end) = range.split_once('-').unwrap();
+        let address = |hexadecimal| u64::from_str_radix(hexadecimal, 16).unwrap();
+        written += if rights.contains('w') { address(end) - address(start) } else { 0 };
+    }
+    assert!((1..64 << 10).contains(&written), "{written} bytes are writable:\n{maps}");
+}

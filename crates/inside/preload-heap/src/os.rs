@@ -12,6 +12,8 @@ use crate::{HEAP, copied, pagemill_stats, refresh, say, sys, tls};
 /// Linux, as the heap sees it.
 #[derive(Debug)]
 pub(crate) struct Linux {
+    /// Zero before it is told. A byte of the heap that is not zero from the start on would make all of it a mapping of
+    /// the library's file, whose pages the kernel reads in around those that are used.
     page_size: AtomicUsize,
     mapped: AtomicUsize,
 }
@@ -19,7 +21,7 @@ pub(crate) struct Linux {
 impl Linux {
     /// Before the start: 4 KiB pages, nothing mapped.
     pub(crate) const fn new() -> Self {
-        Self { page_size: AtomicUsize::new(4096), mapped: AtomicUsize::new(0) }
+        Self { page_size: AtomicUsize::new(0), mapped: AtomicUsize::new(0) }
     }
 
     /// Sets the page size that the kernel told the process at its start.
@@ -59,7 +61,10 @@ fn futex(word: &AtomicU64) -> &AtomicU32 {
 impl Os for Linux {
     #[inline]
     fn page_size(&self) -> usize {
-        self.page_size.load(Ordering::Relaxed)
+        match self.page_size.load(Ordering::Relaxed) {
+            0 => 4096,
+            size => size,
+        }
     }
 
     fn map(&self, len: usize, align: usize) -> *mut u8 {
