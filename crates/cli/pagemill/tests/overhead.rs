@@ -31,6 +31,19 @@ fn the_cost_of_recording_is_told_from_runs_in_turn() {
     assert!(recording.join("meta.json").exists());
 }
 
+/// It was said that the command cannot be recorded, which it could elsewhere.
+#[test]
+fn where_there_is_no_room_for_the_first_recordings_that_is_said() {
+    let room = tempfile::tempdir().unwrap();
+    let script = "ulimit -f 0; exec \"$0\" record --overhead=2 --with faults -o rec -- true";
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", script]).arg(pagemill().get_program()).env("TMPDIR", room.path());
+    let run = ran(command.current_dir(room.path()));
+    assert_eq!(run.code(), Some(125), "{run:?}");
+    let place = room.path().display().to_string();
+    assert!(run.err.contains(&place) && run.err.contains("TMPDIR"), "{run:?}");
+}
+
 /// The command went on for as long as it liked when what measures it was asked to end: its next runs, too.
 #[test]
 fn who_is_asked_to_end_ends_the_command_and_begins_no_other_run() {

@@ -60,7 +60,11 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
             if arm == 1 && !is_last {
                 // What made no recording is no run of one.
                 if !output.join("meta.json").exists() {
-                    bail!("it cannot be recorded (run it without --overhead to see why)");
+                    bail!(
+                        "no recording was made in {} (TMPDIR names another place; or run it without --overhead to see \
+                         why)",
+                        room.path().display()
+                    );
                 }
                 std::fs::remove_dir_all(&output).context("cannot remove a recording")?;
             }
