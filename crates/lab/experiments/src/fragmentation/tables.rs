@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
 use crate::{Table, as_html, as_text, dash};
 use pagemill_report::draw::chart::number;
+use pagemill_report::draw::html::Page;
 
 const PUBLISHED: &str = include_str!("../../../../../experiments/published/fragmentation.csv");
 
@@ -314,6 +315,14 @@ impl Outcome {
     /// The tables as one HTML page.
     pub fn html(&self) -> String {
         as_html(NAME, &FILE.title, &self.tables(), &[])
+    }
+
+    /// The tables as a section of a page.
+    pub fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {}", FILE.title));
+        for Table { title, header, rows } in self.tables() {
+            page.paragraph(&title).table(&header, &rows);
+        }
     }
 
     /// Every figure.

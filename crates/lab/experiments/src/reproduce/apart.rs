@@ -11,7 +11,7 @@ pub struct Outcomes<'a> {
     pub traced: Option<&'a moca::Outcome>,
     /// Huge page policies.
     pub huge: Option<&'a huge_pages::Outcome>,
-    /// The study of free memory, which has a page of its own.
+    /// The study of free memory.
     pub studied: Option<&'a fragmentation::Outcome>,
     /// Experiments that were asked for, also the simulated one, and did not run: their names, and why.
     pub absent: &'a [(&'static str, String)],
@@ -24,6 +24,9 @@ impl Outcomes<'_> {
             outcome.page(page);
         }
         if let Some(outcome) = self.huge {
+            outcome.page(page);
+        }
+        if let Some(outcome) = self.studied {
             outcome.page(page);
         }
     }

@@ -11,7 +11,8 @@ use pagemill_report::draw::html::Page;
 
 /// A page of these alone; `None` if there are none.
 pub fn apart(outcomes: Outcomes<'_>) -> Option<String> {
-    let any = outcomes.traced.is_some() || outcomes.huge.is_some();
+    let Outcomes { traced, huge, studied, .. } = outcomes;
+    let any = traced.is_some() || huge.is_some() || studied.is_some();
     any.then(|| {
         let mut page = Page::new("pagemill reproduce");
         render_board(&mut page, &Scoreboard::of(None, None, outcomes));

@@ -270,8 +270,11 @@ pub fn quantity(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Three significant digits, without trailing zeros.
+/// Three significant digits, without trailing zeros; millions as such.
 pub fn number(value: f64) -> String {
+    if value.abs() >= 1e7 && value.is_finite() {
+        return format!("{:.1} M", value / 1e6);
+    }
     let digits = if value.abs() >= 100.0 { 0 } else { 3 };
     let text = format!("{value:.digits$}");
     if text.contains('.') {
@@ -458,5 +461,7 @@ tiny: A tiny experiment
             (number(0.5), number(1.0), number(141.7)),
             ("0.5".into(), "1".into(), "142".into())
         );
+        // On the screen of a whole run stood 606800000.
+        assert_eq!([606_800_000.0, f64::INFINITY].map(number), ["606.8 M", "inf"]);
     }
 }
