@@ -616,6 +616,16 @@ pub fn host_machine() -> elf::Machine {
     if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 }
 }
 
+/// The words that a process was started with, by its `cmdline`; none where it has written a title over them, as servers
+/// do (`redis-server *:6379`, `nginx: master process`): one word with spaces, and often zeros for what it was longer.
+pub fn arguments(cmdline: &[u8]) -> Option<Vec<OsString>> {
+    let text = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
+    let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
+    let title = words[0].contains(&b' ') && words[1..].iter().all(|word| word.is_empty());
+    let known = !title && !words[0].is_empty();
+    known.then(|| words.into_iter().map(|word| OsString::from_vec(word.to_vec())).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -770,5 +780,16 @@ mod tests {
         assert_eq!(find(OsStr::new("x"), search), Ok(path));
         assert_eq!(find(OsStr::new("./no/such"), search), Err(NoProgram::Missing));
         assert_eq!(find(OsStr::new(""), search), Err(NoProgram::Missing));
+    }
+
+    #[test]
+    fn a_title_that_a_server_wrote_over_its_arguments_is_no_command() {
+        let words = |text: &str| arguments(text.as_bytes()).map(|words| words.join(" ".as_ref()));
+        assert_eq!(words("sort\0-u\0a b\0"), Some("sort -u a b".into()));
+        assert_eq!(words("/a b/sort\0-u\0"), Some("/a b/sort -u".into()), "a name with a space");
+        assert_eq!(words("echo\0\0"), Some("echo ".into()), "an empty word is a word");
+        assert_eq!(words("redis-server *:6379\0\0\0\0"), None);
+        assert_eq!(words("nginx: master process /usr/sbin/nginx"), None);
+        assert_eq!(words(""), None, "a kernel thread, or it has ended");
     }
 }

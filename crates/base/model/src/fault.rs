@@ -111,6 +111,9 @@ pub struct FaultSetup {
     /// From when on faults are measured, ns of the recording's clock; absent in earlier recordings.
     #[serde(rename = "from_ns")]
     pub from: Option<Nanos>,
+    /// The length of stalls that were asked about; absent if none was.
+    #[serde(rename = "spike_ns", skip_serializing_if = "Option::is_none")]
+    pub spike: Option<Nanos>,
     /// Whether faults inside system calls are seen.
     pub in_kernel: bool,
     /// Whether processes that the recorded one starts are followed.

@@ -260,7 +260,7 @@ impl Sampler {
                     let why = format!(
                         "{others} other processes share its cgroup, and cgroup_bytes is the charge of all (a cgroup of its own: systemd-run --scope -- CMD)"
                     );
-                    self.lacks("the cgroup charge of this process alone", why);
+                    self.lacks(NotMeasured::OWN_CHARGE, why);
                 }
                 Some(group)
             }

@@ -23,6 +23,9 @@ pub struct Meta {
     pub tool: String,
     /// The command that was started; empty if a running process was attached to.
     pub command: Vec<String>,
+    /// The command by which a process was started that was attached to; empty if it has written a title over it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attached_command: Vec<String>,
     /// The process.
     pub pid: u64,
     /// Its name (`/proc/PID/comm`).
@@ -108,6 +111,24 @@ pub struct NotMeasured {
     pub what: String,
     /// The reason, with the remedy if there is one.
     pub why: String,
+}
+
+impl Meta {
+    /// Whether the control group whose charge is recorded holds other processes, too.
+    pub fn shares_cgroup(&self) -> bool {
+        self.not_measured.iter().any(|missing| missing.what == NotMeasured::OWN_CHARGE)
+    }
+}
+
+impl NotMeasured {
+    /// What processes that the recorded one starts take.
+    pub const CHILDREN: &str = "memory of child processes";
+    /// The same, of a command whose work they did.
+    pub const WORKERS: &str = "memory of child processes, which did most of the work";
+    /// The charge of a control group that holds more than the recorded process.
+    pub const OWN_CHARGE: &str = "the cgroup charge of this process alone";
+    /// Which code asked for memory, or a part of that.
+    pub const ALLOCATIONS: &str = "allocations: which code asked for memory";
 }
 
 /// What was lost.

@@ -39,6 +39,7 @@ impl Redactor {
     /// Of a header.
     pub fn meta(&mut self, meta: &mut Meta) {
         meta.command = meta.command.first().map(|_| "(redacted)".to_owned()).into_iter().collect();
+        meta.attached_command.clear();
         if !meta.comm.is_empty() {
             meta.comm = "program".into();
         }

@@ -89,7 +89,7 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
         let below = heaps_below(&linux, pid);
         let way = match below.first() {
             Some(child) => format!("one of its descendants has: pagemill heap {child}"),
-            None => "start the program with: pagemill run --mesh 1y -- CMD".to_owned(),
+            None => "start the program with: pagemill run --heap compact -- CMD".to_owned(),
         };
         let comm = if redact { "program" } else { sampler.comm() };
         bail!("process {pid} ({comm}) has no pagemill heap ({way})");
@@ -168,7 +168,7 @@ fn compact(sampler: &Sampler, pid: Pid) -> Result<()> {
     if before.config_name().is_some_and(|name| !name.ends_with('y')) {
         bail!(
             "the heap of process {pid} does not compact: its configuration is {} (start the program with: \
-             pagemill run --mesh 1y -- CMD)",
+             pagemill run --heap compact -- CMD)",
             before.config_name().unwrap_or("unknown")
         );
     }

@@ -27,6 +27,7 @@ use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_launch::progress::Progress;
 use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, Reader, Writer};
+use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Nanos, Pid};
 
 use crate::values::{self, AccessEvents};
@@ -404,6 +405,9 @@ fn record(
         recorder.finish(&mut writer)?;
     }
     let meta = writer.meta_mut();
+    if let Some(setup) = &mut meta.faults {
+        setup.spike = arguments.spike;
+    }
     meta.exit_status = status.map(|status| u64::from(code_of(status)));
     meta.exit_signal = status.and_then(|status| status.signal()).map(|signal| signal as u64);
     let comm = meta.comm.clone();
@@ -569,12 +573,19 @@ fn meta(arguments: &Arguments, stat: &Stat, interval: Duration) -> Meta {
     let words = |words: &[OsString]| {
         words.iter().map(|word| OsStr::to_string_lossy(word).into_owned()).collect()
     };
+    let machine = pagemill_launch::context::machine();
+    let attached = || {
+        let cmdline = whole::read(&machine.process_file(stat.pid, "cmdline"), TEXT).ok()?;
+        pagemill_launch::program::arguments(&cmdline)
+    };
+    let attached = arguments.pid.and_then(|_| attached()).unwrap_or_default();
     Meta {
         command: words(&arguments.command),
+        attached_command: words(&attached),
         pid: stat.pid.into(),
         comm: stat.comm.clone(),
         interval: Nanos::from(interval),
-        ..pagemill_launch::context::meta(&pagemill_launch::context::machine())
+        ..pagemill_launch::context::meta(&machine)
     }
 }
 

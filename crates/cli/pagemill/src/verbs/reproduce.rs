@@ -326,12 +326,17 @@ impl Arguments {
         store: &Store,
         apart: &Apart,
     ) -> Result<Exit> {
-        html::apart(apart.outcomes()).map_or(Ok(()), |page| store.write("report.html", &page))?;
+        let page = html::apart(apart.outcomes());
+        page.as_ref().map_or(Ok(()), |page| store.write("report.html", page))?;
         if !self.json {
             print!("{}", apart.text);
             ending(&Scoreboard::of(None, None, apart.outcomes()));
         }
-        eprintln!("pagemill: results in {}", store.directory().display());
+        let results = store.directory();
+        eprintln!("pagemill: results in {}", results.display());
+        if page.is_some() {
+            eprintln!("next: open {}", results.join("report.html").display());
+        }
         let nothing = apart.traced.is_none() && apart.huge.is_none() && apart.studied.is_none();
         let is_roots =
             (asked.huge_pages || asked.free_memory) && stage.linux.may_compact().is_err();

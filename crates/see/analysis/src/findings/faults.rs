@@ -1,9 +1,10 @@
 //! Time in page faults, and their tail, each with its cause.
 
-use pagemill_model::Nanos;
+use pagemill_model::{Nanos, units};
 
 use super::{Finding, Seen, Stake, Untold, percent, time};
 use crate::faults::{Category, FaultView, LOSS_LIMIT, Slow, loss};
+use crate::spikes::Spikes;
 
 /// A smaller part of the time is not worth naming.
 const PART: f64 = 0.05;
@@ -53,7 +54,39 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
         });
     }
     found.extend(tail(seen, view));
+    found.extend(stalls(seen, view, setup.details));
     found
+}
+
+/// That faults may explain stalls of the length that was asked about, however short each of them was.
+fn stalls(seen: &Seen<'_>, view: &FaultView, details: bool) -> Option<Finding> {
+    let Spikes { length, bursts, .. } = view.spikes.filter(|spikes| spikes.bursts > 0)?;
+    let (cause, what, next) = cause(seen, view, details);
+    let took = Nanos(length.0.div_ceil(2).saturating_mul(bursts));
+    let length = time(length.0);
+    Some(Finding {
+        subject: "stalls",
+        text: format!(
+            "page faults may explain stalls of {length}: in {} a thread spent half or more in faults that took less \
+             each, most of it {cause}: {what}",
+            units::counted(
+                bursts,
+                &format!("stretch of {length}"),
+                &format!("stretches of {length}")
+            ),
+        ),
+        evidence: format!(
+            "{} faults{}",
+            view.counted,
+            view.longest_of(&view.all).map_or_else(String::new, |longest| format!(
+                ", the longest of {}",
+                time(longest.0)
+            )),
+        ),
+        next,
+        stake: Stake::Time(took),
+        share: (took.0 as f64 / view.duration.0.max(1) as f64).min(1.0),
+    })
 }
 
 /// The kind of faults with the most time, and its part of all.

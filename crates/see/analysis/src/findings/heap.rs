@@ -1,6 +1,7 @@
 //! Free memory inside the compacting heap, and whether compaction gets it back; and inside the program's own malloc,
 //! where that was asked, and why it stays there.
 
+use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, units};
 
 use super::{Finding, Seen, Stake, Untold, percent, size, time};
@@ -99,9 +100,8 @@ fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
 /// That the recorded process is not the one whose memory it is.
 pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Untold> {
     let mut missing = seen.meta?.not_measured.iter();
-    let missing = missing.find(|missing| {
-        missing.what.starts_with("memory of child processes,") && seen.heap.is_some()
-    })?;
+    let missing =
+        missing.find(|missing| missing.what == NotMeasured::WORKERS && seen.heap.is_some())?;
     Some(Untold {
         what: "who holds the memory of its child processes, which did most of the work",
         why: missing.why.clone(),

@@ -22,7 +22,7 @@ mod sparse;
 
 pub use huge::BloatFold;
 
-use pagemill_model::recording::Meta;
+use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::{AccessSetup, Bytes, FaultSetup, Nanos};
 
 use crate::accesses::AccessView;
@@ -48,7 +48,7 @@ pub enum Stake {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `faults`, `tail`,
-    /// `bloat`, `huge`, `fragmentation`.
+    /// `stalls`, `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,
@@ -129,13 +129,22 @@ pub fn conclude(seen: &Seen<'_>) -> Conclusions {
 impl Seen<'_> {
     /// The program as the end of a command: `-- CMD`, or `-p PID` of one that was attached to and is still there.
     fn program(&self) -> String {
-        let Some(meta) = self.meta else { return "-- CMD".into() };
-        if meta.command.is_empty() {
-            return match self.lives {
-                true => format!("-p {}", meta.pid),
-                false => "-- CMD".into(),
-            };
+        match self.meta {
+            Some(meta) if meta.command.is_empty() && self.lives => format!("-p {}", meta.pid),
+            _ => self.again(),
         }
+    }
+
+    /// How a program is started again, for what cannot be done to one that runs.
+    fn again(&self) -> String {
+        let Some(meta) = self.meta else { return "-- CMD".into() };
+        let words = [&meta.command, &meta.attached_command];
+        let Some(words) = words.into_iter().find(|words| !words.is_empty()) else {
+            return match meta.comm.as_str() {
+                "" => "-- CMD".into(),
+                comm => format!("-- {comm} …"),
+            };
+        };
         let quoted = |word: &String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
             match !word.is_empty() && word.chars().all(plain) {
@@ -143,21 +152,13 @@ impl Seen<'_> {
                 false => format!("'{}'", word.replace('\'', r"'\''")),
             }
         };
-        format!("-- {}", meta.command.iter().map(quoted).collect::<Vec<_>>().join(" "))
-    }
-
-    /// How a program is started again, for what cannot be done to one that runs.
-    fn again(&self) -> String {
-        match self.meta {
-            Some(meta) if meta.command.is_empty() => "-- CMD".into(),
-            _ => self.program(),
-        }
+        format!("-- {}", words.iter().map(quoted).collect::<Vec<_>>().join(" "))
     }
 
     /// Why some allocations, or all, were not seen; `None` if all were.
     fn lacks_allocations(&self) -> Option<&str> {
         let missing = self.meta?.not_measured.iter();
-        let missing = missing.filter(|missing| missing.what.starts_with("allocations"));
+        let missing = missing.filter(|missing| missing.what == NotMeasured::ALLOCATIONS);
         missing.map(|missing| missing.why.as_str()).next()
     }
 

@@ -3,7 +3,7 @@
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{
-    Access, AccessSetup, Allocation, Bytes, Event, Fault, FaultCounts, FaultSetup,
+    Access, AccessSetup, Allocation, Bytes, Event, Fault, FaultCounts, FaultSetup, FaultSum,
 };
 use pagemill_model::{Fold as _, HeapSample, MappingSample, Nanos, Touched, latency};
 use proptest::prelude::*;
@@ -195,7 +195,8 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     assert!(conclusions.untold[0].why.contains("too coarse"), "{conclusions:?}");
     assert_eq!(subjects(&conclusions), [] as [&str; 0]);
     // Without the library that notes allocations.
-    let not_measured = vec![NotMeasured { what: "allocations: which".into(), why: "no".into() }];
+    let not_measured =
+        vec![NotMeasured { what: NotMeasured::ALLOCATIONS.into(), why: "no".into() }];
     let meta = Meta { not_measured, page_size: Bytes(PAGE), ..Meta::default() };
     let command = vec!["cold".into()];
     let of_command = Meta { command, ..meta.clone() };
@@ -264,6 +265,45 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
     assert_eq!(stalled.spikes.map(|spikes| (spikes.faults, spikes.bursts)), Some((1, 0)));
 }
 
+/// `record --spike 5ms` said that faults may explain stalls, and the report that nothing was worth changing.
+#[test]
+fn stalls_of_many_short_faults_are_named_where_they_were_asked_about() {
+    let setup = FaultSetup { details: true, counted: 5000, ..FaultSetup::default() };
+    let told = |spike: Option<Nanos>| {
+        let mut fold = FaultFold::new(&setup, Nanos(0)).with_spikes(spike);
+        fold.event(&counted(1_000_000_000, 2000, 5000));
+        for number in 1..=60 {
+            fold.event(&Event::FaultSum(Box::new(FaultSum {
+                time: Nanos(500_000_000 + number * 125_000),
+                span: Some(Nanos(125_000)),
+                took: Some(Nanos(100_000)),
+                faults: Some(50),
+                pid: Some(7),
+                tid: Some(7),
+            })));
+        }
+        let view = fold.view();
+        conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings
+    };
+    assert_eq!(told(None), []);
+    let found = told(Some(Nanos(5_000_000)));
+    assert_eq!(found[0].subject, "stalls", "{found:?}");
+    assert!(found[0].text.starts_with("page faults may explain stalls of 5.0 ms: in 2 stretches"));
+    assert_eq!(found[0].stake, Stake::Time(Nanos(5_000_000)));
+}
+
+/// What to type next ended in CMD, whatever process was attached to.
+#[test]
+fn a_process_that_was_attached_to_is_named_by_its_command_or_its_name() {
+    let again = |attached: &[&str], comm: &str| {
+        let attached_command = attached.iter().map(|word| (*word).to_owned()).collect();
+        let meta = Meta { pid: 7, comm: comm.into(), attached_command, ..Meta::default() };
+        Seen { meta: Some(&meta), lives: true, ..Seen::default() }.again()
+    };
+    assert_eq!(again(&["node", "a b.js"], "node"), "-- node 'a b.js'");
+    assert_eq!(again(&[], "redis-server"), "-- redis-server …");
+}
+
 /// The longest fault of a program on the heap was that which read the heap's own library.
 #[test]
 fn what_pagemill_s_own_library_took_to_load_is_no_finding() {
@@ -321,8 +361,8 @@ fn of_a_command_whose_work_others_did_nothing_is_concluded() {
         let meta = Meta { not_measured, command, ..Meta::default() };
         conclude(&Seen { heap: Some(&view), meta: Some(&meta), ..Seen::default() }).untold
     };
-    assert_eq!(missing("memory of child processes"), []);
-    let untold = missing("memory of child processes, which did most of the work");
+    assert_eq!(missing(NotMeasured::CHILDREN), []);
+    let untold = missing(NotMeasured::WORKERS);
     assert_eq!(untold[0].next, "pagemill advise -- gcc big.c");
     assert_eq!(untold[0].why, "one had 90 MiB");
 }

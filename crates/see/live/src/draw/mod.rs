@@ -228,9 +228,12 @@ fn absent(look: &Look<'_>, words: &[&str], way: &str) -> Line<'static> {
     Line::styled(format!("  {}", printable(&why)), look.theme.faint())
 }
 
-fn age_of(cell: &Cell, now: Nanos) -> Age {
-    match age(cell.touched, now) {
-        Age::Old | Age::Never if cell.warm => Age::Minute,
+/// When a cell was touched at the latest: what is warm, in the window of the marks.
+fn age_of(cell: &Cell, state: &State) -> Age {
+    let warm = state.heat.warm_since().filter(|_| cell.warm);
+    match age(cell.touched.max(warm), state.now) {
+        // A window is a minute long; two of them may have gone by.
+        Age::Old if cell.warm => Age::Minute,
         age => age,
     }
 }
@@ -266,7 +269,7 @@ fn heat(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
         lines.push(absent(look, &["heat", "mappings"], "record --with hugepages or accesses"));
         return lines;
     }
-    lines.extend(cells.chunks(width).map(|row| strip(row, state.now, theme)));
+    lines.extend(cells.chunks(width).map(|row| strip(row, state, theme)));
     if state.heat.touches == 0 && state.heat.window(state.now).is_none() {
         lines.push(absent(look, &["heat"], "record --with accesses"));
     }
@@ -278,11 +281,11 @@ fn heat(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
 }
 
 /// A row of cells.
-fn strip(row: &[Cell], now: Nanos, theme: Theme) -> Line<'static> {
+fn strip(row: &[Cell], state: &State, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw("  ")];
     let mut run: Option<(Age, String)> = None;
     for cell in row {
-        let age = age_of(cell, now);
+        let age = age_of(cell, state);
         let symbol = theme.heat(age).0;
         match &mut run {
             Some((known, text)) if *known == age => text.push(symbol),
@@ -298,7 +301,7 @@ fn strip(row: &[Cell], now: Nanos, theme: Theme) -> Line<'static> {
 
 fn region_line(region: &Region, state: &State, columns: usize, theme: Theme) -> Line<'static> {
     let warm = region.warm.filter(|warm| *warm > 0);
-    let age = age_of(&Cell { touched: region.touched, warm: warm.is_some() }, state.now);
+    let age = age_of(&Cell { touched: region.touched, warm: warm.is_some() }, state);
     let (symbol, style) = theme.heat(age);
     let seen = match (region.warm, state.heat.window(state.now), region.touched) {
         (Some(warm), Some(window), _) => {
@@ -366,9 +369,10 @@ fn memory_pane(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'stat
         Pane::Memory,
         look.theme,
         [Span::raw(format!(
-            "{all} (Pss)   Rss {}   swap {}   cgroup {}",
+            "{all} (Pss)   Rss {}   swap {}   {} {}",
             bytes(sample.rss),
             bytes(sample.swap),
+            if look.meta.shares_cgroup() { "whole cgroup" } else { "cgroup" },
             bytes(sample.cgroup)
         ))],
     )];
@@ -590,6 +594,49 @@ mod tests {
             assert!(screen.lines().any(|line| line.starts_with(pane.title())), "{screen}");
         }
         assert!(screen.ends_with("\nq quit\n") && !screen.contains('\u{1b}'), "{screen}");
+    }
+
+    /// A region of which 97 % were touched in two seconds was drawn as if that had been a minute ago.
+    #[test]
+    fn what_is_warm_is_as_old_as_the_window_in_which_it_was_touched() {
+        let drawn = |began: u64| {
+            let (mut state, meta) = full();
+            state.heat.begin_window(Nanos(began * 1_000_000_000));
+            let row = MappingSample {
+                time: Nanos(39_000_000_000),
+                pid: Some(7),
+                start: Some(1 << 40),
+                end: Some((1 << 40) + (100 << 20)),
+                rss: Some(Bytes(100 << 20)),
+                referenced: Some(Bytes(90 << 20)),
+                name: Some("/a/warm.so".into()),
+                ..MappingSample::default()
+            };
+            state.event(&Event::Mapping(Box::new(row)), &meta);
+            let screen = drawn(&state, &meta, (80, 40), &[], true);
+            let line = screen.lines().find(|line| line.contains("/a/warm.so"));
+            line.unwrap_or_else(|| panic!("{screen}")).trim().chars().next()
+        };
+        assert_eq!([38, 34, 9].map(drawn), [Some('█'), Some('▓'), Some('▒')]);
+    }
+
+    /// Beside a process of 157 MiB stood 1.5 GiB, of 80 others in its control group.
+    #[test]
+    fn the_charge_of_a_cgroup_that_others_are_in_is_called_that_of_the_whole() {
+        let (mut state, mut meta) = full();
+        let charge = HeapSample {
+            time: Nanos(39_500_000_000),
+            pss: Some(Bytes(1 << 20)),
+            cgroup: Some(Bytes(3 << 30)),
+            ..HeapSample::default()
+        };
+        state.event(&Event::Heap(Box::new(charge)), &meta);
+        let own = drawn(&state, &meta, (80, 24), &[], false);
+        assert!(own.contains("   cgroup 3.0 GiB"), "{own}");
+        let what = NotMeasured::OWN_CHARGE.into();
+        meta.not_measured.push(NotMeasured { what, why: "80 others".into() });
+        let shared = drawn(&state, &meta, (80, 24), &[], false);
+        assert!(shared.contains("   whole cgroup 3.0 GiB"), "{shared}");
     }
 
     /// On 80 columns a line ended in "longes".

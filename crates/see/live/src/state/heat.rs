@@ -155,6 +155,12 @@ impl Heat {
         self.window.map(|(began, before)| before.unwrap_or_else(|| now.since(began)))
     }
 
+    /// Since when what is warm was touched: the beginning of the window before, or of the first.
+    pub fn warm_since(&self) -> Option<Nanos> {
+        self.window
+            .map(|(began, before)| Nanos(began.0.saturating_sub(before.map_or(0, |it| it.0))))
+    }
+
     fn space(&mut self, pid: u64) -> Option<&mut Space> {
         if self.spaces.len() >= PROCESSES && !self.spaces.contains_key(&pid) && pid != self.target {
             return None;

@@ -144,7 +144,7 @@ impl Traced {
         // A recording that is cut short says how it was made, too.
         writer.meta_mut().accesses = Some(self.setup());
         if let Err(why) = &self.allocations {
-            let what = "allocations: which code asked for memory".into();
+            let what = NotMeasured::ALLOCATIONS.into();
             writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
         }
         let live = Live::begin(
@@ -181,7 +181,8 @@ impl Traced {
             && ring.lost() > 0
         {
             let why = format!("{} notes were overwritten before they were read", ring.lost());
-            writer.meta_mut().not_measured.push(NotMeasured { what: "allocations".into(), why });
+            let what = NotMeasured::ALLOCATIONS.into();
+            writer.meta_mut().not_measured.push(NotMeasured { what, why });
         }
         let mut setup = self.setup();
         setup.untraced =

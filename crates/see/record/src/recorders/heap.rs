@@ -26,8 +26,7 @@ pub const KIND: RecorderKind = RecorderKind {
     },
 };
 
-/// What is never measured, and why.
-const CHILDREN: &str = "memory of child processes";
+/// Why what child processes take is never measured.
 const FOLLOWS: &str = "a recording of the heap follows one process (record a child with -p)";
 /// What is not measured where no malloc answers, and why.
 const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
@@ -70,13 +69,17 @@ impl Own {
         let cpu = (all.user + all.system).as_nanos();
         let larger = all.resident > 2 * self.resident + LARGER;
         (larger && u128::from(self.cpu) * 2 < cpu).then(|| NotMeasured {
-            what: format!("{CHILDREN}, which did most of the work"),
+            what: NotMeasured::WORKERS.into(),
             why: format!(
                 "one had up to {} resident, and {FOLLOWS}",
                 Bytes(all.resident).to_string().trim()
             ),
         })
     }
+}
+
+fn is_charge(missing: &NotMeasured) -> bool {
+    missing.what == NotMeasured::OWN_CHARGE
 }
 
 /// Asks the malloc of a process.
@@ -139,7 +142,10 @@ impl Recorder for Heap {
         // When the first sample was taken.
         meta.started = self.first.as_ref().map_or(meta.started, Event::time);
         meta.datasets.push(EventKind::Heap.dataset().into());
-        meta.not_measured.push(NotMeasured { what: CHILDREN.into(), why: FOLLOWS.into() });
+        let what = NotMeasured::CHILDREN.into();
+        meta.not_measured.push(NotMeasured { what, why: FOLLOWS.into() });
+        // A recording in the making says whose charge it has, too.
+        meta.not_measured.extend(self.sampler.not_measured().into_iter().filter(is_charge));
     }
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
@@ -166,8 +172,9 @@ impl Recorder for Heap {
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
         let meta = writer.meta_mut();
         self.sampler.comm().clone_into(&mut meta.comm);
+        meta.not_measured.retain(|missing| !is_charge(missing));
         if let Some(small) = self.own.small_beside(&resources(Whose::EndedChildren)) {
-            meta.not_measured.retain(|missing| missing.what != CHILDREN);
+            meta.not_measured.retain(|missing| missing.what != NotMeasured::CHILDREN);
             meta.not_measured.push(small);
         }
         meta.not_measured.extend(self.sampler.not_measured());
@@ -188,7 +195,7 @@ impl Recorder for Heap {
                     }
                 };
                 eprintln!(
-                    "{comm} has no pagemill heap: only its memory as the kernel accounts it{malloc} is recorded (for the heap's own figures: pagemill run --mesh 1y -- CMD)"
+                    "{comm} has no pagemill heap: only its memory as the kernel accounts it{malloc} is recorded (for the heap's own figures: pagemill run --heap compact -- CMD)"
                 );
             }
         }

@@ -23,7 +23,8 @@ pub const KIND: SectionKind = SectionKind {
     begin: |begun| {
         let meta = begun.reader.meta();
         let (setup, allow_loss) = (meta.faults.clone()?, begun.asked.allow_loss);
-        let fold = FaultFold::new(&setup, meta.started).with_spikes(begun.asked.spike);
+        let spike = begun.asked.spike.or(setup.spike);
+        let fold = FaultFold::new(&setup, meta.started).with_spikes(spike);
         folding(fold, move |view| Some(Box::new(Faults { setup, view, allow_loss })))
     },
 };
