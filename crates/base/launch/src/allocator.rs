@@ -48,6 +48,11 @@ impl Allocator {
         }
     }
 
+    /// The one that is called so, among those that are asked what they keep free.
+    pub fn asked(name: &str) -> Option<Self> {
+        [Self::Glibc, Self::Jemalloc].into_iter().find(|allocator| allocator.name() == name)
+    }
+
     fn named(name: &'static str) -> Self {
         match name {
             "jemalloc" => Self::Jemalloc,

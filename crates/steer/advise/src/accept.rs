@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use pagemill_model::Nanos;
 
 use crate::look::bytes;
 use crate::trial::{Ending, Run, Stage};
@@ -12,8 +13,8 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
     let name = stage.target.path.display();
     match &run.ending {
         Ending::TooLong => bail!(
-            "{name} still ran after {} s and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
-            limit.as_secs()
+            "{name} still ran after {} and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
+            Nanos::from(limit).to_string().trim()
         ),
         Ending::Stopped => bail!(
             "{name} wants the terminal, which it cannot have here; nothing was tried (run it in its batch mode, or \

@@ -7,6 +7,7 @@ use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::arm::{Arm, State};
+use crate::glance::grouped;
 use crate::lever::Start;
 use crate::look::{bytes, seconds, wrapped};
 use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};
@@ -269,7 +270,7 @@ impl Advice {
         }
         for (title, arms) in self.others() {
             text.push_str(&format!("\n{title}\n"));
-            text.push_str(&text::table(&[], &arms));
+            text.push_str(&listed(title, arms));
         }
         text.push('\n');
         self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
@@ -346,7 +347,7 @@ impl Advice {
             } else {
                 "not tried, for time was short"
             },
-            "not tried",
+            NOT_TRIED,
         ];
         let groups = titles.iter().enumerate().map(|(group, title)| {
             let rows = self.arms.iter().enumerate().filter_map(|(number, arm)| {
@@ -515,6 +516,19 @@ impl Advice {
     }
 }
 
+/// What those are called that could not matter, or cannot be tried.
+const NOT_TRIED: &str = "not tried";
+
+/// Levers by what became of them, as lines: one a lever; of those that were not tried, one a reason.
+fn listed(title: &str, rows: Vec<Vec<String>>) -> String {
+    if title != NOT_TRIED {
+        return text::table(&[], &rows);
+    }
+    let says = rows.into_iter().map(|mut row| (row.remove(0).trim().to_owned(), row.remove(0)));
+    let lines = grouped(says).into_iter().map(|(names, why)| format!("  {names}: {why}\n"));
+    lines.map(|line| wrapped(&line)).collect()
+}
+
 /// What is to be said where no lever helps that was tried.
 fn verdict(tried: usize, open: Option<String>, perhaps: Option<String>, worth: f64) -> String {
     let worth = worth * 100.0;
@@ -649,6 +663,16 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(!advice.helps() && advice.undecided(), "two runs choose nothing: {text}");
+    }
+
+    /// Nineteen lines stood below a table of two, twelve of them with one of two reasons.
+    #[test]
+    fn levers_that_were_not_tried_for_one_reason_share_a_line() {
+        let not_tried = |why: &str| (State::NotTried(why.into()), &[][..]);
+        let advice = advice(&[(1.0, 1.0); 3], &["little", "other", "little"].map(not_tried));
+        let text = advice.text();
+        let lines = "\nnot tried\n  one arena, trim at rest: little\n  early trim: other\n\n";
+        assert!(text.contains(lines), "{text}");
     }
 
     /// What took less time at more memory was offered as "or, slower".

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,15 +21,16 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{program, stats_page};
 use pagemill_model::recording::Meta;
 use pagemill_model::whole::{self, TEXT};
-use pagemill_model::{Bytes, Event, Fold as _, Pid};
-use pagemill_record::malloc_free;
+use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Pid};
+use pagemill_record::malloc_free::{self, MallocFree};
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
 use crate::lever::{Lever, REGISTRY, Start, Target};
 use crate::levers::colder::Colder;
-use crate::look::{Seen, bytes, wrapped};
+use crate::levers::plain::PLAIN;
+use crate::look::{Seen, wrapped};
 use crate::marks::Marks;
 
 /// Time between two looks, in times of what one takes, and at the least.
@@ -136,7 +137,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         ));
         seen.bloat = Some(bloat);
     }
-    notes.extend(own_heap(linux, largest));
+    if let Some((allocator, free)) = own_heap(linux, largest) {
+        (seen.allocator, seen.malloc, seen.not_asked) = (Some(allocator), Some(free), None);
+    }
     notes.extend(target.lent());
     notes.extend(pressure(linux));
     let glance = Glance::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
@@ -159,14 +162,19 @@ fn ask_malloc(linux: &Linux, seen: &mut Seen, time: Duration) {
 }
 
 /// What pagemill's heap says of itself, where a process has that.
-fn own_heap(linux: &Linux, pid: Pid) -> Option<String> {
+fn own_heap(linux: &Linux, pid: Pid) -> Option<(Allocator, MallocFree)> {
     let heap = stats_page::locate(linux, pid).ok()??.read().ok()??;
-    let (live, footprint) = (heap.live_bytes?, heap.footprint_bytes?);
-    Some(format!(
-        "it runs on pagemill's heap: {} are live of {} that the heap takes",
-        bytes(live as f64),
-        bytes(footprint as f64)
-    ))
+    Some(in_own_heap(heap.config_name(), heap.live_bytes?, heap.footprint_bytes?))
+}
+
+/// What pagemill's heap keeps free in this configuration: pieces of pages, for whole ones go back.
+fn in_own_heap(config: Option<&str>, live: u64, footprint: u64) -> (Allocator, MallocFree) {
+    let allocator = match config.is_some_and(|name| name.ends_with('y')) {
+        true => Allocator::Pagemill,
+        false => PLAIN,
+    };
+    let free = footprint.saturating_sub(live);
+    (allocator, MallocFree { heap: footprint, free, returnable: 0, pieces: free })
 }
 
 /// That the machine is short of memory, if so.
@@ -217,7 +225,7 @@ fn started_as(linux: &Linux, pid: Pid) -> Result<(Target, Option<String>)> {
         .with_context(|| format!("cannot find out what process {pid} executes"))?;
     let words = whole::read(&linux.process_file(pid, "cmdline"), TEXT)
         .with_context(|| format!("cannot read the arguments of process {pid}"))?;
-    let known = arguments(&words);
+    let known = program::arguments(&words);
     let titled = known.is_none().then(|| {
         let title = String::from_utf8_lossy(&words);
         let title = title.trim_end_matches('\0');
@@ -235,16 +243,6 @@ fn called(title: &[u8], path: &Path) -> OsString {
     let found = program::find(name, std::env::var_os("PATH").as_deref());
     let same = found.is_ok_and(|found| found.canonicalize().is_ok_and(|found| found == path));
     if same { name.to_owned() } else { path.into() }
-}
-
-/// The words that a process was started with, by its `cmdline`; none where it has written a title over them, as servers
-/// do (`redis-server *:6379`, `nginx: master process`): one word with spaces, and often zeros for what it was longer.
-fn arguments(cmdline: &[u8]) -> Option<Vec<OsString>> {
-    let text = cmdline.strip_suffix(&[0]).unwrap_or(cmdline);
-    let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
-    let title = words[0].contains(&b' ') && words[1..].iter().all(|word| word.is_empty());
-    let known = !title && !words[0].is_empty();
-    known.then(|| words.into_iter().map(|word| OsString::from_vec(word.to_vec())).collect())
 }
 
 /// Bytes of zeros in some of the huge pages of a process, and how many of these were read; none without any.
@@ -278,12 +276,15 @@ pub struct Recorded {
     huge: HugePageFold,
     /// CPU time, ns: the first that was recorded, and the last.
     cpu: Option<(u64, u64)>,
+    /// The last sample that says what its malloc, or pagemill's heap in its place, keeps free.
+    told: Option<Box<HeapSample>>,
 }
 
 impl Recorded {
     /// Nothing yet, of a recording with this header.
     pub fn begin(meta: &Meta) -> Self {
-        Self { meta: meta.clone(), looks: Vec::new(), huge: HugePageFold::default(), cpu: None }
+        let (looks, huge) = (Vec::new(), HugePageFold::default());
+        Self { meta: meta.clone(), looks, huge, cpu: None, told: None }
     }
 
     /// The next event.
@@ -303,6 +304,9 @@ impl Recorded {
                 ..Memory::default()
             });
         }
+        if sample.malloc_heap.is_some() || sample.footprint.is_some() {
+            self.told = Some(sample.clone());
+        }
         if let Some(cpu) = sample.cpu {
             self.cpu = Some((self.cpu.map_or(cpu.0, |(first, _)| first), cpu.0));
         }
@@ -313,7 +317,7 @@ impl Recorded {
     /// # Errors
     /// The recording has no samples of memory.
     pub fn glance(self, linux: &Linux) -> Result<Glance> {
-        let Self { meta, mut looks, huge, cpu } = self;
+        let Self { meta, mut looks, huge, cpu, told } = self;
         ensure!(
             !looks.is_empty(),
             "the recording has no samples of memory (make one with: pagemill record --with heap,hugepages -o rec -- CMD)"
@@ -327,23 +331,50 @@ impl Recorded {
         if let Some((first, last)) = cpu {
             seen.user = last.saturating_sub(first) as f64 / 1e9;
         }
-        let words: Vec<OsString> = match meta.command.is_empty() {
-            true => vec![meta.comm.clone().into()],
-            false => meta.command.iter().map(OsString::from).collect(),
+        let started = [&meta.command, &meta.attached_command];
+        let words: Vec<OsString> = match started.into_iter().find(|words| !words.is_empty()) {
+            None => vec![meta.comm.clone().into()],
+            Some(words) => words.iter().map(OsString::from).collect(),
         };
         let found = program::find(&words[0], std::env::var_os("PATH").as_deref());
         let path = found.unwrap_or_else(|_| PathBuf::from(&words[0]));
         let target = Target::of(linux, &words, &path)?;
         seen.allocator = target.allocator;
+        if let Some((allocator, free)) = told.as_deref().and_then(kept) {
+            // It is as it was seen at the end, for nobody knows whether that has ended since.
+            (seen.allocator, seen.malloc, seen.lives) = (Some(allocator), Some(free), true);
+        }
         let mut notes = vec![
             "a recording has no page faults' share of CPU time here: all of it counts as the program's"
                 .into(),
         ];
+        if seen.allocator.is_some_and(|has| [Allocator::Pagemill, PLAIN].contains(&has)) {
+            notes.push(
+                "it ran on pagemill's heap: what its own malloc would keep free is not known"
+                    .into(),
+            );
+        }
         if most_huge.is_none() {
             notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());
         }
         Ok(Glance::of(format!("{} ({}), recorded", meta.comm, meta.pid), seen, &target, notes))
     }
+}
+
+/// What a sample says that a malloc keeps free, or pagemill's heap.
+fn kept(sample: &HeapSample) -> Option<(Allocator, MallocFree)> {
+    let bytes = |value: Option<Bytes>| value.map_or(0, |bytes| bytes.0);
+    if let (Some(live), Some(footprint)) = (sample.live, sample.footprint) {
+        return Some(in_own_heap(sample.config.as_deref(), live.0, footprint.0));
+    }
+    let allocator = Allocator::asked(sample.malloc.as_deref()?)?;
+    let all = MallocFree {
+        heap: sample.malloc_heap?.0,
+        free: bytes(sample.malloc_free),
+        returnable: bytes(sample.malloc_returnable),
+        pieces: bytes(sample.malloc_pieces),
+    };
+    Some((allocator, all))
 }
 
 /// Whether a lever may bring as much as can be told from nothing.
@@ -365,9 +396,21 @@ impl Glance {
     /// What it comes to, in a sentence.
     pub fn conclusion(&self) -> String {
         let ranked = self.ranked();
-        // What slower memory would bring is modelled from what was seen.
-        let known = |(lever, _, start): Row<'_>| start.is_ok() || lever.name() == Colder.name();
-        let first = ranked.iter().find(|row| known(row) && row.1.memory >= WORTH);
+        // What slower memory would bring is modelled from what was seen: it is said last, for it costs time.
+        let slower = |(lever, ..): Row<'_>| lever.name() == Colder.name();
+        let known = |row: Row<'_>| row.2.is_ok() || slower(row);
+        let worth = |row: &&Row<'_>| known(row) && row.1.memory >= WORTH;
+        let mut first = ranked.iter().filter(|row| !slower(row)).find(worth);
+        let colder = ranked.iter().filter(|row| slower(row)).find(worth);
+        let beside =
+            colder.filter(|_| first.is_some()).map_or_else(String::new, |(_, estimate, _)| {
+                format!(
+                    "; {:.0} % could live in slower memory ({})",
+                    estimate.memory * 100.0,
+                    estimate.why
+                )
+            });
+        first = first.or(colder);
         let what = match first {
             Some((lever, estimate, _)) => format!(
                 "{} may bring most: up to {:.0} % of its memory ({})",
@@ -385,7 +428,7 @@ impl Glance {
             Some(_) => "nothing was tried, and the look was interrupted",
             None => "nothing was tried",
         };
-        format!("{what}; {how}")
+        format!("{what}{beside}; {how}")
     }
 
     /// As text.
@@ -494,12 +537,15 @@ impl Glance {
 }
 
 /// Names that say the same, in the order of the first, joined by commas.
-fn grouped<T: PartialEq>(rows: impl Iterator<Item = (&'static str, T)>) -> Vec<(String, T)> {
+pub(crate) fn grouped<T: PartialEq>(
+    rows: impl Iterator<Item = (impl Into<String>, T)>,
+) -> Vec<(String, T)> {
     let mut groups: Vec<(String, T)> = Vec::new();
     for (name, says) in rows {
+        let name = name.into();
         match groups.iter_mut().find(|(_, said)| *said == says) {
             Some((names, _)) => names.push_str(&format!(", {name}")),
-            None => groups.push((name.to_owned(), says)),
+            None => groups.push((name, says)),
         }
     }
     groups
@@ -508,7 +554,6 @@ fn grouped<T: PartialEq>(rows: impl Iterator<Item = (&'static str, T)>) -> Vec<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_record::malloc_free::MallocFree;
 
     #[test]
     fn a_command_that_reads_its_program_from_standard_input_is_not_offered_again() {
@@ -578,6 +623,78 @@ mod tests {
         );
     }
 
+    /// Of a Redis that nobody asked anything and that was free memory for the most part it named slower memory.
+    #[test]
+    fn what_a_lever_frees_is_said_before_what_slower_memory_may_hold() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let look = Memory { bytes: 100 << 20, anonymous: 100 << 20, ..Memory::default() };
+        let cold = Some(crate::look::Cold { bytes: 98 << 20, seconds: 10.0, range: None });
+        let told = |free: u64| {
+            let pieces = free << 20;
+            let malloc = MallocFree { heap: 99 << 20, free: pieces, returnable: 0, pieces };
+            let seen = Seen { cold, malloc: Some(malloc), lives: true, ..Seen::of(vec![look]) };
+            let mut glance = Glance::of("it".into(), seen, &target, Vec::new());
+            for (lever, _, start) in &mut glance.levers {
+                if lever.name() != Colder.name() {
+                    *start = Ok(Start::default());
+                }
+            }
+            glance.conclusion()
+        };
+        let both = told(70);
+        assert!(both.starts_with("compacting heap may bring most: up to 76 %"), "{both}");
+        assert!(both.contains("; 98 % could live in slower memory (not accessed in"), "{both}");
+    }
+
+    /// Of a program that was recorded on the compacting heap it said that this may bring 99 % of its memory, and of one
+    /// whose jemalloc was seen to hold no free page that giving these back may.
+    #[test]
+    fn a_recording_says_what_its_malloc_keeps_free_and_on_which_heap_it_ran() {
+        let mib = |mib: u64| Some(Bytes(mib << 20));
+        let sample = |time: u64| HeapSample {
+            time: pagemill_model::Nanos(time),
+            pss: mib(100),
+            pss_anon: mib(98),
+            ..HeapSample::default()
+        };
+        let told = |last: HeapSample| {
+            let meta = Meta { command: vec!["/bin/sh".into()], ..Meta::default() };
+            let mut recorded = Recorded::begin(&meta);
+            [sample(1), last, sample(3)]
+                .into_iter()
+                .for_each(|sample| recorded.event(&Event::Heap(Box::new(sample))));
+            recorded.glance(&Linux::live()).unwrap()
+        };
+        let memory = |glance: &Glance, name: &str| {
+            let mut levers = glance.levers.iter();
+            levers.find(|(lever, ..)| lever.name() == name).map(|(_, estimate, _)| estimate.memory)
+        };
+        let heap = |config: &str| HeapSample {
+            live: mib(20),
+            footprint: mib(90),
+            config: Some(config.into()),
+            ..sample(2)
+        };
+        let compacts = told(heap("1y"));
+        assert_eq!(
+            ["compacting heap", "plain heap"].map(|it| memory(&compacts, it)),
+            [Some(0.0); 2]
+        );
+        assert!(compacts.text().contains("20.0 MiB are live"), "{}", compacts.text());
+        let plain = told(heap("0n"));
+        assert!(memory(&plain, "compacting heap") > Some(0.6), "{}", plain.text());
+        let jemalloc = told(HeapSample {
+            malloc: Some("jemalloc".into()),
+            malloc_heap: mib(95),
+            malloc_free: mib(70),
+            malloc_returnable: mib(0),
+            malloc_pieces: mib(70),
+            ..sample(2)
+        });
+        assert_eq!(memory(&jemalloc, "purge at once"), Some(0.0), "{}", jemalloc.text());
+        assert_eq!(memory(&jemalloc, "compacting heap"), Some(0.75), "{}", jemalloc.text());
+    }
+
     #[test]
     fn what_a_title_begins_with_is_the_command_if_it_is_the_program() {
         let path = program::find(OsStr::new("sh"), std::env::var_os("PATH").as_deref()).unwrap();
@@ -585,16 +702,5 @@ mod tests {
         assert_eq!(called(b"sh: at work", &path), "sh");
         assert_eq!(called(b"nosuch: at work", &path), path);
         assert_eq!(called(b"", &path), path);
-    }
-
-    #[test]
-    fn a_title_that_a_server_wrote_over_its_arguments_is_no_command() {
-        let words = |text: &str| arguments(text.as_bytes()).map(|words| words.join(" ".as_ref()));
-        assert_eq!(words("sort\0-u\0a b\0"), Some("sort -u a b".into()));
-        assert_eq!(words("/a b/sort\0-u\0"), Some("/a b/sort -u".into()), "a name with a space");
-        assert_eq!(words("echo\0\0"), Some("echo ".into()), "an empty word is a word");
-        assert_eq!(words("redis-server *:6379\0\0\0\0"), None);
-        assert_eq!(words("nginx: master process /usr/sbin/nginx"), None);
-        assert_eq!(words(""), None, "a kernel thread, or it has ended");
     }
 }

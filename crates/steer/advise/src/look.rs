@@ -104,13 +104,15 @@ impl Seen {
         part("on huge pages", self.most_huge());
         part("free to the kernel (MADV_FREE)", peak.lazy_free);
         part("page tables", peak.page_tables);
+        let memory = match peak.bytes {
+            0 => "not seen: it ended before it was looked at".to_owned(),
+            most => format!("{} at its highest: {}", bytes(most as f64), parts.join(", ")),
+        };
         let mut text = format!(
-            "{what:<12}{}: {} user, {} system, {faults} page faults\nmemory      {} at its highest: {}",
+            "{what:<12}{}: {} user, {} system, {faults} page faults\nmemory      {memory}",
             seconds(*time),
             seconds(*user),
-            seconds(*system),
-            bytes(peak.bytes as f64),
-            parts.join(", ")
+            seconds(*system)
         );
         if let Some(charge) = self.charge {
             text.push_str(&format!(
@@ -376,6 +378,14 @@ mod tests {
         let told = "memory      a\n            b\n            c\n            d\n            e\n\nlonger prose\nthan that\nnothing to\nbreak";
         assert_eq!(broken(lines, 13), told);
         assert_eq!(broken(lines, 80), lines);
+    }
+
+    /// Of `true`, which no look saw, it said that it had "0 B at its highest: anonymous 0 B".
+    #[test]
+    fn memory_that_was_not_seen_is_not_said_to_be_none() {
+        let told = Seen::of(Vec::new()).text("as it is", None);
+        assert!(told.contains("memory      not seen: it ended before"), "{told}");
+        assert!(seen(100 << 20, 0).text("as it is", None).contains("anonymous 100.0 MiB"));
     }
 
     #[test]

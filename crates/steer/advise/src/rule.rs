@@ -42,8 +42,10 @@
 //! A lever is, for an aim,
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
-//!   after one run when either is worse than as it is by a quarter (`GROSS`), which no noise that can be borne makes
-//!   good;
+//!   after one run when either is worse than as it is by a quarter (`GROSS`) and twice its error, once the noise is
+//!   known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU for the share `w`,
+//!   that noise is reckoned as half of `w` at the least, for who takes the CPU from it takes caches, too; and if `w` is
+//!   above `BUSY`, one run says so only if it took `HOPELESS` times as long: a burst of others' work may last for it;
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept; of time
 //!   on a machine that is not quiet five runs say so: of three and three, all of one arm may have met a busy neighbour
 //!   and none of the other's by chance alone (one time in ten; of five and five one in 126);
@@ -51,9 +53,9 @@
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
-//! with the greatest fall among those with three runs at the least whose fall is more than `worth` in the median and
-//! told apart from none, and which are not shown (at 90 %) to pass the bound; of those within `TIE` of it the first of
-//! the registry, which begins with what asks least.
+//! with the greatest fall among those with three runs at the least (of time on a machine that is not quiet: five) whose
+//! fall is more than `worth` in the median and told apart from none, and which are not shown (at 90 %) to pass the
+//! bound; of those within `TIE` of it the first of the registry, which begins with what asks least.
 //! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much.
 //!
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
@@ -74,8 +76,16 @@ const FLOOR: f64 = 0.003;
 const TIE: f64 = 0.02;
 /// An open lever that may fall by so much more than what is shown keeps the trial going.
 const MARGIN: f64 = 0.03;
-/// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, is out.
+/// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, and by so many
+/// standard errors more, is out.
 pub(crate) const GROSS: f64 = 1.25;
+const ERRORS: f64 = 2.0;
+/// The share in which a command waits for a CPU from which on the machine is busy, and how many times as long one run
+/// takes there under a lever that is out.
+const BUSY: f64 = 0.05;
+const HOPELESS: f64 = 4.0;
+/// Of the share in which it waits for a CPU so much is noise of its time, as long as there are few runs.
+const DISTURBED: f64 = 0.5;
 /// Part of the wall time in whose shares a smaller CPU time is judged.
 const IDLE: f64 = 0.25;
 /// Runs of each lever, at the least.
@@ -512,8 +522,11 @@ impl Judge<'_> {
         };
         let (enough, limit) = (1.0 - self.criteria.worth, 1.0 + self.criteria.slower);
         if fall.runs < LEAST || bound.is_some_and(|bound| bound.runs < LEAST) {
-            let passed = bound.is_some_and(|bound| bound.ratio >= limit * GROSS);
-            return if fall.ratio >= GROSS || passed { Standing::Out } else { Standing::Open };
+            let [fall_is_time, bound_is_time] = [aim != Aim::Memory, aim == Aim::Memory];
+            let passed =
+                bound.is_some_and(|bound| self.is_gross(lever, bound, limit, bound_is_time));
+            let out = passed || self.is_gross(lever, fall, 1.0, fall_is_time);
+            return if out { Standing::Out } else { Standing::Open };
         }
         // That it is kept is believed as that it is passed: at 90 %.
         let kept = |bound: Change| bound.ratio.ln() + DOUBT * bound.error <= limit.ln();
@@ -524,6 +537,18 @@ impl Judge<'_> {
         } else {
             Standing::Open
         }
+    }
+
+    /// Whether few runs show that a lever is far beyond `limit` in a quantity: of time that others made longer for it,
+    /// or of memory that differs between runs of the same, they do not.
+    fn is_gross(&self, lever: usize, change: Change, limit: f64, is_time: bool) -> bool {
+        let shares = [self.runs.base, &self.runs.levers[lever]].map(|arm| 1.0 / arm.len() as f64);
+        let waits = if is_time { self.runs.waiting(None) } else { 0.0 };
+        if waits > BUSY && change.runs == 1 && change.ratio < HOPELESS {
+            return false;
+        }
+        let error = change.error.max(waits * DISTURBED * shares.iter().sum::<f64>().sqrt());
+        (change.ratio / limit).ln() >= GROSS.ln() + ERRORS * error
     }
 
     /// Whether so many runs can show that a lever is worth it.
@@ -561,7 +586,8 @@ impl Judge<'_> {
             let kept = |bound: Change| bound.ratio.ln() - DOUBT * bound.error <= limit;
             let given_up = self.runs.out.get(*lever) == Some(&true);
             // One that is not chosen may be told of, with its runs.
-            let tried = !within || (fall.runs >= LEAST && !given_up);
+            let told = fall.runs >= LEAST && self.is_told(aim, fall.runs);
+            let tried = !within || (told && !given_up);
             let passes = !within || bound.is_none_or(kept);
             (tried && falls && passes).then_some((*lever, fall.ratio))
         };

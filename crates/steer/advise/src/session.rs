@@ -31,6 +31,8 @@ const MANY: usize = 100;
 /// Time for it all where none is given: this, or so many times what the shortest run of the command as it is takes.
 const TIME: Duration = Duration::from_secs(54);
 const TIMES: f64 = 20.0;
+/// On a busy machine the former is up to so many times that.
+const LONGER: f64 = 3.0;
 /// Time where so many runs are asked for, and no time: as long as they take.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Rounds, at most.
@@ -351,6 +353,10 @@ impl<'a> Session<'a> {
             // The base is the arm beyond the last.
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
+            if self.base.is_empty() && self.options.rounds.is_none() {
+                // What one run of a lever tells depends on how much two of the base differ.
+                order.push(self.arms.len());
+            }
             let before = self.count;
             for arm in order {
                 match self.arms.get(arm).map(|arm| arm.took) {
@@ -380,11 +386,8 @@ impl<'a> Session<'a> {
 
     /// Time for it all.
     fn time(&self) -> Duration {
-        match (self.options.within, self.options.rounds) {
-            (Some(time), _) => time,
-            (None, Some(_)) => FOREVER,
-            (None, None) => TIME.max(Duration::from_secs_f64(self.shortest * TIMES)),
-        }
+        let waits = Runs { base: &self.base, levers: &[], out: &[] }.waiting(None);
+        time(self.options, self.shortest, waits)
     }
 
     /// Time that is left, seconds.
@@ -560,10 +563,21 @@ impl<'a> Session<'a> {
                  has more threads than CPUs"
             ));
         }
-        let time = runs.judged_noise().map_or(0.0, |noise| noise * 100.0);
-        if time > self.options.worth * 100.0 {
+        let worth = self.options.worth;
+        if let Some(time) = runs.judged_noise().filter(|noise| *noise > worth) {
+            let percent = time * 100.0;
             notes.push(format!(
-                "runs of the same differ by {time:.1} % in time: a quieter machine, or more time (--within), tells more"
+                "runs of the same differ by {percent:.1} % in time: a quieter machine, or more time (--within), tells more"
+            ));
+        }
+        // What is little is judged in shares of more.
+        let little = runs.median(None, Quantity::Mean).is_none_or(|mean| mean < SMALL);
+        if let Some(memory) =
+            noise(Quantity::Mean).filter(|noise| *noise > worth * 100.0 && !little)
+        {
+            notes.push(format!(
+                "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed and \
+                 input help; more runs, --within, tell more)"
             ));
         }
         if self.batch > 1 {
@@ -577,6 +591,20 @@ impl<'a> Session<'a> {
             notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
         }
         notes
+    }
+}
+
+/// Time for it all. Where none is given, a multiple of the shortest run, or what is enough for most; that is so much
+/// longer as a command takes that waits for CPUs for this share of the time that it is ready.
+fn time(options: &Options, shortest: f64, waits: f64) -> Duration {
+    match (options.within, options.rounds) {
+        (Some(time), _) => time,
+        (None, Some(_)) => FOREVER,
+        (None, None) => {
+            let longer = (1.0 / (1.0 - waits).max(f64::EPSILON)).min(LONGER);
+            // What a run takes has the waiting in it.
+            TIME.mul_f64(longer).max(Duration::from_secs_f64(shortest * TIMES))
+        }
     }
 }
 
@@ -823,6 +851,18 @@ mod tests {
         // What is settled is settled, but for who has never run.
         let third = play(&mut arms, &[figures; 3], &pace, 33.0, &options, true).unwrap();
         assert_eq!(third, [2, 0], "the most promising first");
+    }
+
+    /// Of a command that had a tenth of a CPU a third of the levers were tried, and nothing was known.
+    #[test]
+    fn who_waits_for_a_cpu_has_more_time_and_who_names_a_time_has_that() {
+        let quiet = time(&options(), 2.0, 0.0);
+        assert!(quiet == TIME && quiet < Duration::from_secs(60), "{quiet:?}");
+        assert_eq!(time(&options(), 4.0, 0.0), Duration::from_secs(80));
+        assert_eq!([2.0, 8.0].map(|run| time(&options(), run, 0.5).as_secs()), [108, 160]);
+        assert_eq!([0.9, 1.0].map(|waits| time(&options(), 2.0, waits)), [TIME * 3; 2]);
+        let within = Some(Duration::from_secs(5));
+        assert_eq!(time(&Options { within, ..options() }, 2.0, 0.9), Duration::from_secs(5));
     }
 
     #[test]

@@ -135,7 +135,10 @@ impl SlowerMemory {
 
     /// As text.
     pub fn text(&self) -> String {
-        let size = |bytes: f64| Bytes(bytes.max(0.0) as u64).to_string().trim().to_owned();
+        let size = |bytes: f64| match bytes.max(0.0) as u64 {
+            0 => "next to none".to_owned(),
+            bytes => Bytes(bytes).to_string().trim().to_owned(),
+        };
         let all = self.touched.pages.saturating_mul(BASE) as f64;
         let mut text = format!(
             "\nslower memory, modelled: 9 of 10 of the speed needs {} of the {} that it touches with zram behind it",
@@ -239,6 +242,8 @@ mod tests {
         assert!((curve.points[0].compressed - 1.45).abs() < 1e-9, "{:?}", curve.points[0]);
         assert_eq!(curve.compressed_needs(0.9), 24 * BASE);
         assert_eq!(curve.compressed_needs(0.5), 0, "half of the speed is left with none");
+        let idle = SlowerMemory { seconds: 1000.0, ..curve.clone() }.text();
+        assert!(idle.contains("needs next to none of the 4.0 MiB"), "{idle}");
         let text = curve.text();
         assert!(text.contains("needs 96.0 KiB of the 4.0 MiB"), "{text}");
         assert!(text.contains("1.6 MiB with a slower tier"), "{text}");

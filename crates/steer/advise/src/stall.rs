@@ -12,7 +12,7 @@ use pagemill_kernel::Linux;
 use pagemill_model::Pid;
 
 /// A rest that is told of.
-const RESTS: Duration = Duration::from_secs(10);
+pub const RESTS: Duration = Duration::from_secs(10);
 /// Who is stopped for so long, while nothing else of it works, stays so.
 const STOPPED: Duration = Duration::from_secs(2);
 /// What part of a CPU is no rest.

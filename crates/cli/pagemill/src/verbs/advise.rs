@@ -15,7 +15,7 @@ use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{Tier, Touches};
-use pagemill_advise::stall::Waits;
+use pagemill_advise::stall::{RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Kind, Linux};
@@ -61,7 +61,8 @@ pub struct Arguments {
     /// What counts as no slower, and as no more memory, percent.
     #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
     slower: f64,
-    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes.
+    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes; up to
+    /// three times that on a busy machine.
     #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
     within: Option<Nanos>,
     /// A number that the command prints and that counts in place of time: a regular expression whose group is the
@@ -269,7 +270,7 @@ fn rests(waits: Waits, words: &[OsString]) -> String {
             "if it waits for input or a terminal, it has none here: Ctrl-C, then have it run by itself".into()
         }
     };
-    format!("the command does nothing for 10 s by now; {way}")
+    format!("the command does nothing for {} s by now; {way}", RESTS.as_secs())
 }
 
 /// What was counted with and without huge pages.
@@ -353,7 +354,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let mut text = match &seen {
         Some(seen) => seen.text(),
         None => format!(
-            "{} has no samples of memory: what levers may bring is not estimated (record --with heap,hugepages,accesses)\n",
+            "{} has no samples of memory: what levers may bring is not estimated (another recording, --with heap,hugepages, tells)\n",
             path.display()
         ),
     };

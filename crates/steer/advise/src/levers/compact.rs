@@ -1,6 +1,9 @@
 //! The compacting heap of pagemill.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
+use crate::levers::plain::ON_IT;
 use crate::look::Seen;
 
 /// `run --heap compact`, by remapping.
@@ -26,6 +29,9 @@ impl Lever for Compact {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        seen.other_malloc(true)
+        match seen.allocator {
+            Some(Allocator::Pagemill) => Estimate::nothing(ON_IT),
+            _ => seen.other_malloc(true),
+        }
     }
 }

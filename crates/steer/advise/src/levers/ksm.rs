@@ -1,6 +1,9 @@
 //! The compacting heap of pagemill, merged by the kernel.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
+use crate::levers::plain::ON_IT;
 use crate::look::Seen;
 
 /// `run --ksm`.
@@ -38,6 +41,9 @@ impl Lever for Ksm {
                 "ksmd needs several seconds to merge anything, and it ends before",
             );
         }
-        seen.other_malloc(true)
+        match seen.allocator {
+            Some(Allocator::Pagemill) => Estimate::nothing(ON_IT),
+            _ => seen.other_malloc(true),
+        }
     }
 }

@@ -1,7 +1,14 @@
 //! The heap of pagemill without compaction: free pages are given back, nothing is merged.
 
+use pagemill_launch::allocator::Allocator;
+
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::look::Seen;
+
+/// Who runs on that heap.
+pub const PLAIN: Allocator = Allocator::Other("pagemill's heap, which does not compact here");
+/// What is said of pagemill's heap where the program runs on it.
+pub(crate) const ON_IT: &str = "it runs on pagemill's heap as it is";
 
 /// `run --heap plain`.
 pub struct Plain;
@@ -26,6 +33,9 @@ impl Lever for Plain {
     }
 
     fn estimate(&self, seen: &Seen) -> Estimate {
-        seen.other_malloc(false)
+        match seen.allocator {
+            Some(PLAIN | Allocator::Pagemill) => Estimate::nothing(ON_IT),
+            _ => seen.other_malloc(false),
+        }
     }
 }
