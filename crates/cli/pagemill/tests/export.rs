@@ -96,3 +96,21 @@ fn resident_memory_by_its_last_touch_is_a_flame_graph() {
     let cold = 1 << 20;
     assert_eq!(bytes, [cold, cold, cold, cold, cold, cold, cold, cold + 65_536], "{profile}");
 }
+
+/// They were ignored.
+#[test]
+fn options_of_other_inputs_are_refused() {
+    let room = tempfile::tempdir().unwrap();
+    let (path, file) = (room.path().join("rec"), room.path().join("out"));
+    recording::with_cold_memory(&path);
+    let made = ["--format", "folded", "-o"];
+    for stray in [["--cgroup", "/"], ["--pid", "1"]] {
+        let run = ran(pagemill().arg("export").arg(&path).args(made).arg(&file).args(stray));
+        assert!(run.code() == Some(2) && run.err.contains("(--prometheus)"), "{run:?}");
+        assert!(!file.exists());
+    }
+    for stray in [["--rejected", "counts"], ["--mhz", "1000"]] {
+        let run = ran(pagemill().arg("report").arg(&path).args(stray));
+        assert!(run.code() == Some(2) && run.err.contains("of a .pftrace"), "{run:?}");
+    }
+}

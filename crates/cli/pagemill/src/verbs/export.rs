@@ -7,7 +7,7 @@ mod prometheus;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use pagemill_model::pftrace::{Clock, Export, counts_beside};
 use pagemill_model::recording::Reader;
@@ -81,6 +81,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.metrics.prometheus {
         return prometheus::run(&arguments.metrics, arguments.output.as_deref(), arguments.force);
     }
+    ensure!(
+        !arguments.metrics.is_stray(),
+        "--pid and --cgroup are of metrics (--prometheus), which are of no recording"
+    );
     let (Some(path), Some(format), Some(output)) =
         (&arguments.recording, arguments.format, &arguments.output)
     else {

@@ -5,7 +5,7 @@ mod pftrace;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use pagemill_analysis::findings::Conclusions;
 use pagemill_launch::exit::Exit;
@@ -73,6 +73,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return pftrace::run(arguments);
     }
     let mut reader = Reader::open(&arguments.recording)?;
+    ensure!(
+        arguments.mhz.is_none() && arguments.rejected.is_none(),
+        "--mhz and --rejected are of a .pftrace, and {} is a recording",
+        arguments.recording.display()
+    );
     if arguments.redact.redact {
         reader.redact();
     }

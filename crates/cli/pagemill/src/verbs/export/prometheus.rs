@@ -43,6 +43,14 @@ pub struct Metrics {
     cgroup: Vec<PathBuf>,
 }
 
+impl Metrics {
+    /// Whether something was chosen of metrics that nobody asked for. (A command line with a recording, which metrics
+    /// exclude, is not told that these need `--prometheus`.)
+    pub fn is_stray(&self) -> bool {
+        !self.prometheus && !(self.pid.is_empty() && self.cgroup.is_empty())
+    }
+}
+
 /// Runs it.
 pub fn run(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Exit> {
     exit::permitted(written(arguments, output, force))
