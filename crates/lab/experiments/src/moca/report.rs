@@ -6,6 +6,7 @@ use super::{
     DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, published,
 };
 use crate::Table;
+use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::{Heat, HeatMap};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
@@ -200,6 +201,11 @@ impl Outcome {
                 share("pages", "MemProf"),
                 share("events", "Mitos"),
                 share("events", "MemProf"),
+                count(row.pages().map(|pages| pages * BASE as f64 / f64::from(1 << 20))),
+                count(match row.class {
+                    "A" => published("footprint", row.kernel, "maximum memory"),
+                    _ => None,
+                }),
             ]
         });
         Table {
@@ -221,6 +227,8 @@ impl Outcome {
                 "MemProf",
                 "events: Mitos",
                 "MemProf",
+                "MiB",
+                "class A, all its memory",
             ],
             rows: rows.collect(),
         }
