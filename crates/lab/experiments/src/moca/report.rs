@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, published,
+    DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, kernels,
+    published,
 };
 use crate::Table;
 use pagemill_model::page::BASE;
@@ -54,36 +55,44 @@ fn word((kernel, slowdown): &(&str, f64)) -> String {
     format!("{} {slowdown:.2}", kernel.to_uppercase())
 }
 
-/// Which kernels a complete trace slows down least and most.
+/// What ran, if each of these kernels did: of others no claim about them is told.
+fn each<'a>(kernels: &[&str], ran: &'a Ran) -> Result<&'a [(&'static str, f64)], String> {
+    let ran = ran.as_ref().map_err(String::clone)?;
+    let lacks = |kernel: &&&str| ran.iter().all(|one| one.0 != **kernel);
+    let lacking: Vec<&str> = kernels.iter().filter(lacks).copied().collect();
+    match lacking.as_slice() {
+        [] => Ok(ran),
+        some => Err(format!("these kernels have not run: {}", some.join(" ").to_uppercase())),
+    }
+}
+
+/// Which kernels, of all there are, a complete trace slows down least and most.
 fn claims_of_faults(faults: &Ran, rows: &mut Vec<Vec<String>>) {
     let order = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
+    let all = each(&kernels(), faults);
     let is = |kernel: &str, one: Option<&(&str, f64)>| {
         let one = one.ok_or("no kernel has run")?;
         Ok((word(one), one.0 == kernel))
     };
-    let least = faults.clone().and_then(|ran| is("ep", ran.iter().min_by(order)));
+    let least = all.clone().and_then(|ran| is("ep", ran.iter().min_by(order)));
     rows.push(claim("a complete trace costs EP least", "EP 1.08".into(), least));
-    let most = faults.clone().and_then(|ran| is("mg", ran.iter().max_by(order)));
+    let most = all.and_then(|ran| is("mg", ran.iter().max_by(order)));
     rows.push(claim("and MG most", "MG 617.80".into(), most));
 }
 
 /// Where a complete trace is faster and slower than a tool that sees every access.
 fn claims_beside_emulator(faults: &Ran, exact: &Ran, rows: &mut Vec<Vec<String>>) {
     let compared = |kernels: &[&'static str], slower: bool| {
-        let (faults, exact) = (faults.clone()?, exact.clone()?);
+        let (faults, exact) = (each(kernels, faults)?, each(kernels, exact)?);
         let pick =
             |of: &[(&str, f64)], kernel| of.iter().find(|one| one.0 == kernel).map(|one| one.1);
         let here = kernels.iter().filter_map(|kernel| {
-            Some((kernel.to_uppercase(), pick(&faults, *kernel)?, pick(&exact, *kernel)?))
+            Some((kernel.to_uppercase(), pick(faults, *kernel)?, pick(exact, *kernel)?))
         });
         let here: Vec<(String, f64, f64)> = here.collect();
         let text = here.iter().map(|(kernel, a, b)| format!("{kernel} {a:.2} against {b:.1}"));
         let text = text.collect::<Vec<_>>().join(", ");
-        // Of kernels that did not run nothing is said.
-        match here.as_slice() {
-            [] => Err("these kernels have not run".to_owned()),
-            all => Ok((text, all.iter().all(|(_, a, b)| (a > b) == slower && a != b))),
-        }
+        Ok((text, here.iter().all(|(_, a, b)| (a > b) == slower && a != b)))
     };
     let published = |kernels: &[&str]| {
         let text = kernels.iter().map(|kernel| {
@@ -584,7 +593,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ARMS, Checked, Found, Options, kernels};
+    use super::super::{ARMS, Checked, Found, Options};
     use super::*;
 
     fn outcome() -> Outcome {
@@ -642,13 +651,30 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_the_kernels_that_ran_and_of_none_says_so() {
+    fn a_claim_is_judged_by_all_the_kernels_it_names_or_says_which_have_not_run() {
         let mut rows = Vec::new();
         let (faults, exact) = (vec![("ep", 1.0), ("is", 2.0)], vec![("ep", 9.0), ("is", 1.0)]);
         claims_beside_emulator(&Ok(faults), &Ok(exact), &mut rows);
         let here: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
-        assert_eq!(here, ["EP 1.00 against 9.0", "IS 2.00 against 1.0", "-"]);
-        assert_eq!(rows[2][3], "not measured: these kernels have not run");
+        assert_eq!(here, ["-", "IS 2.00 against 1.0", "-"]);
+        assert_eq!(rows[0][3], "not measured: these kernels have not run: CG");
+        assert_eq!(rows[2][3], "not measured: these kernels have not run: FT MG");
+    }
+
+    #[test]
+    fn of_some_kernels_none_is_the_least_or_the_most_of_all() {
+        let some = ["cg".to_owned(), "is".to_owned()];
+        let mut few = Options::new(true, None);
+        few.only(Some(&some)).unwrap();
+        let mut of_all = kernels();
+        of_all.retain(|kernel| !some.iter().any(|ran| ran == kernel));
+        let lacking = format!("these kernels have not run: {}", of_all.join(" ").to_uppercase());
+        for row in &of(few).claims()[..2] {
+            assert_eq!(row[2..], ["-".to_owned(), format!("not measured: {lacking}")], "{row:?}");
+        }
+        let claims = of(Options::new(false, None)).claims();
+        assert_eq!(claims[0][2..], ["BT 1.00", "not reproduced"]);
+        assert_eq!(claims[1][2..], ["UA 10.00", "not reproduced"]);
     }
 
     #[test]
@@ -708,8 +734,6 @@ mod tests {
             (row[2].clone(), row[3].clone())
         };
         let no = "not reproduced";
-        assert_eq!(verdict("EP least"), ("CG 1.00".into(), no.into()));
-        assert_eq!(verdict("MG most").1, "reproduced");
         assert_eq!(verdict("CG EP").1, "reproduced");
         // IS costs 4, as does the emulator; FT less than it.
         assert_eq!(verdict("a bit faster: IS").1, no);
