@@ -126,6 +126,49 @@ fn an_unknown_experiment_or_arm_is_refused_with_the_valid_names() {
 }
 
 #[test]
+fn arms_and_programs_that_nothing_would_go_by_are_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    for (words, answer) in [
+        (
+            &["pauses", "--scale", "0.01", "--programs", "churn"][..],
+            "--programs is not of pauses, but of",
+        ),
+        (&["moca", "--quick", "--arms", "foo"], "--arms is not of moca, but of"),
+        (&["moca", "--quick", "--arms", "faults"], "--arms is not of moca, but of"),
+        (&["colloid", "--arms", "glibc"], "--arms is not of colloid, but of"),
+        (&["--on", "slurm", "moca", "--arms", "faults"], "--arms is not of moca, but of"),
+        (&["moca", "--from-kept", "--programs", "cg"], "cannot be used with '--programs"),
+        (&["moca", "--from-kept", "--arms", "faults"], "cannot be used with '--arms"),
+    ] {
+        let output = pagemill(&[&["reproduce"], words].concat(), directory.path());
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(answer), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was begun");
+}
+
+#[test]
+fn where_nothing_of_what_was_asked_for_can_run_the_exit_status_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    for words in [
+        &["throughput", "--arms", "redis-jemalloc"][..],
+        &["throughput", "--arms", "own", "--json"],
+        &["throughput", "--arms", "own", "--on", "slurm", "--dry-run"],
+        &["browsers", "--arms", "glibc"],
+    ] {
+        let output = pagemill(&[&["reproduce"], words].concat(), directory.path());
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("skipped ") && said.contains("can run here"), "{words:?}: {said}");
+        match serde_json::from_str::<Value>(&stdout(&output)) {
+            Ok(answer) => assert_eq!(answer["exit_code"], 3, "{words:?}: {answer}"),
+            Err(_) => assert_eq!(stdout(&output), "", "no empty tables"),
+        }
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was begun");
+}
+
+#[test]
 fn a_reader_who_has_seen_enough_ends_no_run_and_leaves_no_scratch_directory() {
     let directory = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();

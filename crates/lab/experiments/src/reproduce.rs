@@ -24,6 +24,7 @@ pub mod apart;
 pub mod arm;
 pub mod browser;
 pub mod cell;
+pub mod chosen;
 pub mod definition;
 pub mod embedded_redis;
 pub mod experiment;

@@ -19,11 +19,12 @@ use pagemill_experiments::huge_slices;
 use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::arm::Machine;
+use pagemill_experiments::reproduce::chosen::{self, HUGE_SLICES, OTHERS};
 use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::Keep;
-use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
 use pagemill_experiments::reproduce::series::{self, Finished, Series};
 use pagemill_experiments::reproduce::store::{self, Store};
 use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summary};
@@ -105,7 +106,7 @@ pub struct Arguments {
         value_name = "FILE",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["on", "cell", "quick"]
+        conflicts_with_all = ["on", "cell", "quick", "arms", "programs", "reps"]
     )]
     from_kept: Option<Option<PathBuf>>,
     /// Runs the cells on other machines: `slurm`, or `parallel` and hosts that ssh knows (`:` is this one).
@@ -162,6 +163,11 @@ impl Asked {
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
     }
 
+    /// Whether one is root's that this process may not run.
+    fn is_roots(&self) -> bool {
+        (self.huge_pages || self.free_memory) && Linux::live().may_compact().is_err()
+    }
+
     /// Whether there are any that run programs.
     fn programs(&self) -> bool {
         self.all || !self.names.is_empty()
@@ -189,6 +195,7 @@ impl Arguments {
         if let Some(on) = self.on.as_ref().filter(|_| !self.list) {
             return self.submit(on);
         }
+        self.check(&self.experiments)?;
         if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
             && !self.list
         {
@@ -211,6 +218,12 @@ impl Arguments {
         let inputs = Inputs::new(executable.clone(), self.seed)?;
         let mut machine = Machine::detect(&executable);
         let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
+        let is_roots = plan.is_roots() || asked.is_roots();
+        if plan.cells() == 0 && asked.apart().is_empty() {
+            say_skipped(&plan.skipped);
+            eprintln!("pagemill: nothing of what was asked for can run here");
+            return Ok(Apart::default().exit(false, false, is_roots));
+        }
         let directory = self.directory();
         let store = Store::create(&directory, self.force)?;
         let keep = Keep::new(&directory)?;
@@ -225,7 +238,7 @@ impl Arguments {
         let (finished, interrupted) = cells_of("reproduce", runs, &stage, (&store, &keep))?;
         let apart = self.apart(&asked, &stage, &inputs, (&store, &keep), interrupted)?;
         if !asked.programs() && !asked.simulated {
-            return self.conclude_apart(&asked, &stage, &store, &apart);
+            return self.conclude_apart(&store, &apart, is_roots);
         }
         let (interrupted, outcomes) = (apart.interrupted, apart.outcomes());
         let circumstances = Circumstances {
@@ -246,12 +259,13 @@ impl Arguments {
             .then(|| self.simulate(&store, &keep, &mut finished_figure))
             .transpose()?;
         self.conclude(&store, &summary, &apart.text, report.as_ref(), outcomes)?;
-        let failed = apart.failed() || finished.iter().any(|(_, outcome)| outcome.is_err());
-        Ok(match () {
-            () if interrupted => Exit::Code(130),
-            () if failed => Exit::Finding,
-            () => Exit::Ok,
-        })
+        let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
+        Ok(apart.exit(plan.cells() > 0 || asked.simulated, failed, is_roots))
+    }
+
+    /// Refuses what was chosen of no experiment that was asked for.
+    fn check(&self, experiments: &[String]) -> Result<()> {
+        chosen::check(experiments, self.arms.is_some(), self.programs.is_some())
     }
 
     /// How programs are run.
@@ -319,13 +333,7 @@ impl Arguments {
     }
 
     /// Nothing else was asked for.
-    fn conclude_apart(
-        &self,
-        asked: &Asked,
-        stage: &Stage<'_>,
-        store: &Store,
-        apart: &Apart,
-    ) -> Result<Exit> {
+    fn conclude_apart(&self, store: &Store, apart: &Apart, is_roots: bool) -> Result<Exit> {
         let page = html::apart(apart.outcomes());
         page.as_ref().map_or(Ok(()), |page| store.write("report.html", page))?;
         if !self.json {
@@ -337,16 +345,7 @@ impl Arguments {
         if page.is_some() {
             eprintln!("next: open {}", results.join("report.html").display());
         }
-        let nothing = apart.traced.is_none() && apart.huge.is_none() && apart.studied.is_none();
-        let is_roots =
-            (asked.huge_pages || asked.free_memory) && stage.linux.may_compact().is_err();
-        Ok(match () {
-            () if apart.interrupted => Exit::Code(130),
-            () if nothing && is_roots => Exit::Permission,
-            () if nothing => Exit::Unsupported,
-            () if apart.failed() => Exit::Finding,
-            () => Exit::Ok,
-        })
+        Ok(apart.exit(false, false, is_roots))
     }
 
     /// An experiment of one's own asking: tables in files of its name.
@@ -562,7 +561,7 @@ impl Arguments {
     /// Which programs run under which policies.
     fn policies(&self) -> Result<huge_pages::Options> {
         let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
-        options.only(self.programs.as_deref(), self.arms(huge_pages::NAME))?;
+        options.only(self.programs(huge_pages::NAME), self.arms(huge_pages::NAME))?;
         Ok(options)
     }
 
@@ -603,10 +602,7 @@ impl Arguments {
 
     /// Says what is about to happen and what is not.
     fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) -> Result<()> {
-        for skip in &plan.skipped {
-            let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
-            eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
-        }
+        say_skipped(&plan.skipped);
         if plan.cells() > 0 {
             eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
         }
@@ -705,6 +701,14 @@ impl Arguments {
     }
 }
 
+/// Says what does not run, and why.
+fn say_skipped(skipped: &[Skipped]) {
+    for skip in skipped {
+        let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
+        eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
+    }
+}
+
 /// Ends the answer with one screen of what was reproduced.
 fn ending(board: &Scoreboard) {
     let text = board.text();
@@ -724,15 +728,8 @@ const ENDING: &[i32] = &[2, 15, 1];
 /// These, and the end of a child.
 const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
 
-/// Experiments that are no programs to compare, and so are not among `experiment::all`.
-const OTHERS: [&str; 6] =
-    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
-
 /// Experiments that run only when they are named, each by itself.
 const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
-
-/// See `experiments::huge_slices`, which is built for x86-64 only.
-const HUGE_SLICES: &str = "huge-slices";
 
 /// Facts about the machine that figures depend on.
 fn machine_facts() -> Vec<String> {

@@ -50,6 +50,9 @@ pub fn all() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().chain(definition::arms())
 }
 
+/// Why an arm does not run that is root's.
+pub(super) const ROOTS: &str = "switching ksmd on needs root";
+
 /// How a program is started in an arm.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allocator {
@@ -179,7 +182,7 @@ impl Machine {
             return Err("this build's run verb has no --ksm".into());
         }
         if ksm && !self.root {
-            return Err("switching ksmd on needs root".into());
+            return Err(ROOTS.into());
         }
         if ksm && !Path::new("/sys/kernel/mm/ksm/run").exists() {
             return Err("this kernel has no KSM (CONFIG_KSM)".into());

@@ -139,6 +139,11 @@ impl Plan {
         self.scheduled.iter().map(|scheduled| scheduled.cells.len()).sum()
     }
 
+    /// Whether something does not run because it is root's.
+    pub fn is_roots(&self) -> bool {
+        self.skipped.iter().any(|skip| skip.reason == arm::ROOTS)
+    }
+
     /// How long everything takes, as far as the files say.
     pub fn estimate(&self) -> Duration {
         let seconds = self.scheduled.iter().map(|scheduled| {

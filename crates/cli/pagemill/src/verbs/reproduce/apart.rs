@@ -2,6 +2,7 @@
 
 use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::{fragmentation, huge_pages, moca};
+use pagemill_launch::exit::Exit;
 
 /// Why an experiment did not run whose turn had not come.
 pub(super) const ENDED: &str = "this run was ended before";
@@ -48,7 +49,20 @@ impl Apart {
         }
     }
 
-    pub(super) fn failed(&self) -> bool {
+    /// How a run ends, beside whose outcomes here something else `ran`, or `failed`; what is root's explains why
+    /// nothing did.
+    pub(super) fn exit(&self, ran: bool, failed: bool, is_roots: bool) -> Exit {
+        let ran_here = self.traced.is_some() || self.huge.is_some() || self.studied.is_some();
+        match () {
+            () if self.interrupted => Exit::Code(130),
+            () if !ran && !ran_here && is_roots => Exit::Permission,
+            () if !ran && !ran_here => Exit::Unsupported,
+            () if failed || self.failed() => Exit::Finding,
+            () => Exit::Ok,
+        }
+    }
+
+    fn failed(&self) -> bool {
         self.untraced
             || self.huge.as_ref().is_some_and(huge_pages::Outcome::has_failures)
             || self.studied.as_ref().is_some_and(fragmentation::Outcome::has_failures)

@@ -24,7 +24,7 @@ use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
 use pagemill_experiments::reproduce::series;
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
 
-use super::{ALONE, Arguments, Asked, ENDING, OTHERS};
+use super::{ALONE, Arguments, Asked, ENDING, OTHERS, say_skipped};
 
 /// What runs cells on machines.
 enum Engine {
@@ -66,7 +66,11 @@ impl Arguments {
         let engine = Engine::of(on)?;
         let experiments = self.experiments.iter().cloned().chain(more).collect();
         let matrix = Self { experiments, ..self.clone() }.matrix()?;
-        ensure!(!matrix.cells.is_empty(), "nothing of what was asked for can run here");
+        if matrix.cells.is_empty() {
+            say_skipped(&matrix.skipped);
+            eprintln!("pagemill: nothing of what was asked for can run here");
+            return Ok(Exit::Unsupported);
+        }
         let results = std::path::absolute(self.directory()).context("the results directory")?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let linux = Linux::live();
@@ -88,10 +92,7 @@ impl Arguments {
             .with_context(|| format!("cannot make {}", results.display()))?;
         matrix.write(&results)?;
         here.write()?;
-        for skip in &matrix.skipped {
-            let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
-            eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
-        }
+        say_skipped(&matrix.skipped);
         if left.is_empty() {
             eprintln!("pagemill: all {} cells are finished", matrix.cells.len());
             next(&results);
@@ -105,6 +106,7 @@ impl Arguments {
 
     fn matrix(&self) -> Result<Matrix> {
         let asked = &self.experiments;
+        self.check(asked)?;
         let of = Asked::of(asked);
         let alone = asked.iter().filter(|name| ALONE.contains(&name.as_str()));
         let names: Vec<String> =
@@ -243,7 +245,9 @@ impl Arguments {
             eprintln!("pagemill: {name} is finished");
             return Ok(Exit::Ok);
         }
-        let exit = self.of(matrix, vec![name.to_owned()], Some(directory)).run()?;
+        // Chosen arms are those of others in the same matrix.
+        let alone = self.of(matrix, vec![name.to_owned()], Some(directory));
+        let exit = Self { arms: None, ..alone }.run()?;
         if matches!(exit, Exit::Ok | Exit::Finding) {
             let mark = json!({ "host": keep::host(), "failed": exit == Exit::Finding });
             files::write(&done, format!("{mark}\n"), true)?;
