@@ -47,7 +47,7 @@ impl Metrics {
     /// Whether something was chosen of metrics that nobody asked for. (A command line with a recording, which metrics
     /// exclude, is not told that these need `--prometheus`.)
     pub fn is_stray(&self) -> bool {
-        !self.prometheus && !(self.pid.is_empty() && self.cgroup.is_empty())
+        !(self.prometheus || self.pid.is_empty() && self.cgroup.is_empty())
     }
 }
 
