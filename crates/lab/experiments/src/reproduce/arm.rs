@@ -170,6 +170,10 @@ impl Machine {
     }
 
     fn ours(&self, name: &'static str) -> Result<Allocator, String> {
+        let ksm = name.ends_with("-ksm");
+        if ksm && !self.root {
+            return Err(ROOTS.into());
+        }
         let library = library::find_heap().map_err(|error| error.to_string())?;
         let bytes = std::fs::read(&library)
             .map_err(|error| format!("cannot read {}: {error}", library.display()))?;
@@ -177,12 +181,8 @@ impl Machine {
         if !bytes.windows(symbol.len()).any(|window| window == symbol) {
             return Err(format!("{} has no heap in it", library.display()));
         }
-        let ksm = name.ends_with("-ksm");
         if ksm && !self.run_has_ksm {
             return Err("this build's run verb has no --ksm".into());
-        }
-        if ksm && !self.root {
-            return Err(ROOTS.into());
         }
         if ksm && !Path::new("/sys/kernel/mm/ksm/run").exists() {
             return Err("this kernel has no KSM (CONFIG_KSM)".into());
@@ -202,6 +202,9 @@ fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, S
 
 #[cfg(test)]
 mod tests {
+    use super::super::experiment;
+    use super::super::input::Inputs;
+    use super::super::plan::{Options, Plan};
     use super::*;
 
     #[test]
@@ -213,6 +216,25 @@ mod tests {
         let error = expand(&["hoard"]).unwrap_err().to_string();
         assert!(error.contains("hoard") && error.contains("mimalloc"), "{error}");
         assert!(expand(&["1"]).is_err());
+    }
+
+    #[test]
+    fn an_arm_that_is_root_s_says_so_whatever_else_it_lacks_and_the_plan_knows() {
+        let experiments = experiment::select(&["pauses".into()], &[]).unwrap();
+        let mut machine = Machine { root: false, run_has_ksm: true, bundled: None };
+        let inputs = Inputs::new("pagemill".into(), 1).unwrap();
+        for (arm, is_roots) in [("2y-ksm", true), ("own", false)] {
+            let options = Options {
+                quick: true,
+                repetitions: None,
+                arms: Some(vec![arm.to_owned()]),
+                scale: 1.0,
+                settle: None,
+                seed: 1,
+            };
+            let plan = Plan::new(experiments.clone(), &options, &mut machine, &inputs).unwrap();
+            assert_eq!((plan.cells(), plan.is_roots()), (0, is_roots), "{:?}", plan.skipped);
+        }
     }
 
     #[test]
