@@ -43,6 +43,9 @@ pub const TERMINATE: i32 = libc::SIGTERM;
 /// A child has ended or stopped.
 pub const CHILD: i32 = libc::SIGCHLD;
 
+/// Nobody reads any more what this thread writes.
+pub const PIPE: i32 = libc::SIGPIPE;
+
 /// The terminal has another size.
 pub const RESIZED: i32 = libc::SIGWINCH;
 

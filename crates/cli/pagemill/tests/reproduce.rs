@@ -1,5 +1,6 @@
 //! `pagemill reproduce` and `pagemill workload` as a user meets them.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -313,41 +314,35 @@ fn an_interrupted_run_keeps_what_is_finished_and_leaves_no_scratch() {
     if !installed("libc.so.6") {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
-        .args([
-            "reproduce",
-            "pauses",
-            "--arms",
-            "glibc",
-            "--reps",
-            "500",
-            "--scale",
-            "0.02",
-            "-o",
-            "o",
-        ])
-        .current_dir(directory.path())
-        .env("TMPDIR", scratch.path())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let cells = directory.path().join("o/cells.csv");
-    let began = std::time::Instant::now();
-    while std::fs::read_to_string(&cells).map_or(0, |text| text.lines().count()) < 2 {
-        assert!(began.elapsed().as_secs() < 300, "no cell was finished");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+    // To this process, as by a user; to all of its group, as by a terminal or timeout(1), and twice.
+    for how in ["kill -INT $1", "kill -s TERM -- -$1", "kill -s TERM $1; kill -s TERM -- -$1"] {
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
+            .args(["reproduce", "pauses", "--arms", "glibc", "--reps", "500", "--scale", "0.02"])
+            .args(["-o", "o"])
+            .current_dir(directory.path())
+            .env("TMPDIR", scratch.path())
+            .process_group(0)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let cells = directory.path().join("o/cells.csv");
+        let rows = || std::fs::read_to_string(&cells).unwrap_or_default();
+        let began = std::time::Instant::now();
+        while rows().lines().count() < 2 {
+            assert!(began.elapsed().as_secs() < 300, "no cell was finished");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let pid = child.id().to_string();
+        let sent = Command::new("sh").args(["-c", how, "sh", &pid]).status().unwrap();
+        assert!(sent.success(), "{how}");
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{how}");
+        assert!(!rows().contains(",failed,"), "{how}: {}", rows());
+        assert!(directory.path().join("o/report.html").is_file(), "{how}");
+        assert_eq!(scratch.path().read_dir().unwrap().count(), 0, "the scratch directory is gone");
     }
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("sh").args(["-c", "kill -INT \"$1\"", "sh", &pid]).status().unwrap().success()
-    );
-    let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(130));
-    assert!(directory.path().join("o/report.html").is_file());
-    assert_eq!(scratch.path().read_dir().unwrap().count(), 0, "the scratch directory is gone");
 }
 
 #[test]

@@ -51,9 +51,9 @@ use crate::reproduce::input::Inputs;
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
-use crate::reproduce::target::Stage;
+use crate::reproduce::target::{Interrupted, Stage};
 use crate::reproduce::wiredtiger;
-use pagemill_control::fragmentation::induce::{Fragmenter, Goal};
+use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_control::fragmentation::{compact, journals};
 use pagemill_record::free_memory::FreeMemory;
 use programs::Bench;
@@ -486,7 +486,11 @@ fn used_up(state: &str) -> String {
 /// Fragments memory, or again what the last program mended; the score.
 fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64> {
     if let Some(fragmenter) = fragmenter {
-        return Ok(fragmenter.run(Some(bench.signals), |_, _| {})?.score);
+        let reached = fragmenter.run(Some(bench.signals), |_, _| {})?;
+        return match reached.end {
+            End::Interrupted(_) => Err(Interrupted.into()),
+            _ => Ok(reached.score),
+        };
     }
     let score = FreeMemory::quick(bench.linux)?.unusable(ORDER);
     Ok(score.0 as f64 / 1000.0)

@@ -251,7 +251,12 @@ impl Arguments {
         let summary = summary::summarise(&Shown::of(&plan), &finished, circumstances)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         self.store(&store, &summary, &apart.text, None, outcomes)?;
-        drop(signals);
+        // One that was sent again, as timeout(1) does, does not cut off the tables.
+        if interrupted {
+            std::mem::forget(signals)
+        } else {
+            drop(signals)
+        }
         let mut finished_figure = |part: &colloid::Report| {
             self.store(&store, &summary, &apart.text, Some(part), outcomes).map(drop)
         };

@@ -31,6 +31,9 @@ use super::target::{Interrupted, Sample, Stage};
 /// How often a cell that another process runs is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long after the programs of a cell a signal to all of us may come to this process.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
+
 /// What the figures of a cell depend on, beside its program, its arm and the machine.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Of {
@@ -188,7 +191,12 @@ impl Keep {
         let began = Instant::now();
         let outcome = match run() {
             Err(error) if error.is::<Interrupted>() => return Err(error),
-            run => run.map_err(|error| format!("{error:#}")),
+            Err(error) => {
+                // A signal to all of us may have ended its programs before it came to this process.
+                stage.wait(SAME_SIGNAL)?;
+                Err(format!("{error:#}"))
+            }
+            Ok(outcome) => Ok(outcome),
         };
         self.end(lock, cell, of, began.elapsed(), &outcome)?;
         Ok((outcome, true))
@@ -431,6 +439,28 @@ mod tests {
         let (cells, odd) = all(room.path()).unwrap();
         assert_eq!((cells.len(), odd.len()), (1, 0));
         assert_eq!((&cells[0].0, cells[0].1.seconds), (&cell(1), 2.0));
+    }
+
+    #[test]
+    fn a_cell_that_fails_because_of_a_signal_to_us_is_not_finished() {
+        let room = tempfile::tempdir().unwrap();
+        let keep = Keep::new(room.path()).unwrap();
+        let signals = signal::Signals::block(&[signal::PIPE]).unwrap();
+        let (executable, every) = (PathBuf::new(), Duration::from_secs(1));
+        let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
+        let closed = || anyhow::bail!("server closed the connection");
+        let error = keep.once(&cell(1), of(1), &stage, || {
+            // The kernel sends this thread a signal, which nobody has taken yet when the cell fails.
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            drop(reader);
+            writer.write_all(b"x").unwrap_err();
+            closed()
+        });
+        let error = error.unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        assert!(!path(room.path(), &cell(1)).exists(), "it is not kept");
+        let (outcome, ran) = keep.once(&cell(1), of(1), &stage, closed).unwrap();
+        assert!(ran && outcome.unwrap_err().contains("closed"), "without a signal it has failed");
     }
 
     #[test]

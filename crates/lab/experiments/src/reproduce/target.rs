@@ -398,6 +398,8 @@ impl Target {
                 let status = self.child.wait()?;
                 self.stop_sampling();
                 let seen = std::mem::take(&mut *lock(&self.seen));
+                // The signal that ends this run may have ended it, whatever its status says.
+                stage.wait(Duration::ZERO)?;
                 return Ok((Ended { status, wall, cpu, ksmd }, seen));
             }
             if self.started.elapsed() > limit {
@@ -464,6 +466,33 @@ pub fn heap_metrics(heap: &Snapshot) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_ends_well_while_a_signal_to_us_waits_was_interrupted() {
+        let room = tempfile::tempdir().unwrap();
+        let signals = signal::Signals::block(&[signal::PIPE]).unwrap();
+        let (executable, every) = (PathBuf::new(), Duration::from_secs(1));
+        let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
+        let (output, complaints) = (room.path().join("out"), room.path().join("err"));
+        let path = PathBuf::from("/bin/true");
+        let program = Program { path, output, complaints, ..Program::default() };
+        let arm = Arm { name: "own", allocator: Allocator::Own };
+        let ended = |signalled: bool| {
+            let target = stage.start(&arm, &program).unwrap();
+            let state = || stage.linux.stat(target.pid()).unwrap().state;
+            while state() != 'Z' {
+                thread::sleep(POLL);
+            }
+            if signalled {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                drop(reader);
+                std::io::Write::write_all(&mut writer, b"x").unwrap_err();
+            }
+            target.finish(&stage, Duration::from_secs(60))
+        };
+        assert!(ended(false).unwrap().0.status.success());
+        assert!(ended(true).unwrap_err().is::<Interrupted>());
+    }
 
     #[test]
     fn a_heap_that_never_compacted_has_no_pause() {
