@@ -509,6 +509,9 @@ fn a_run_that_is_killed_goes_on_with_what_is_left() {
         remove_group(&format!("process {},", killed.id()));
         let before: Vec<(PathBuf, SystemTime)> = cells(&results);
         assert!(before.len() < all, "{asked:?} was over before it was killed");
+        let (collect, answer) = collected(room.path(), "r");
+        let missing = answer["missing"].as_array().map(Vec::len);
+        assert_eq!((collect.code(), missing), (Some(1), Some(all - before.len())), "{collect:?}");
         let went_on = ran(&mut run());
         assert_eq!(went_on.code(), Some(0), "{asked:?}: {went_on:?}");
         let after = cells(&results);
@@ -541,11 +544,11 @@ fn a_disk_that_fills_ends_a_run_cleanly_and_the_same_command_goes_on() {
         return skip("no mounts of one's own").unwrap_or_default();
     }
     let room = tempfile::tempdir().unwrap();
-    // A disk of 64 KiB of which something else has taken 44, and that is then freed.
+    // A disk of 64 KiB of which something else has taken 40, and that is then freed.
     let script = r#"mkdir disk && mount -t tmpfs -o size=64k none disk || exit 77
         mkdir -p disk/r/cells/pauses/churn disk/r/samples
         head -c 100000 /dev/zero > disk/full 2> /dev/null
-        truncate -s 45000 disk/full
+        truncate -s 40960 disk/full
         "$@" -f -o disk/r > /dev/null 2> first; echo $?
         find disk/r/cells -name '*.json' -size 0 | wc -l
         find disk/r -name '.pagemill-*' | wc -l

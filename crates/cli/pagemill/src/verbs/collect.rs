@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "failed": failed.collect::<Vec<_>>(),
             "missing": collected.missing,
             "duplicates": collected.duplicates,
+            "unlisted": collected.unlisted,
             "unreadable": collected.odd,
             "hosts": collected.hosts(),
             "builds": collected.builds(),
@@ -139,6 +140,12 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
         if *done {
             eprintln!("pagemill: the tables of {name} are in {}", directory.display());
         }
+    }
+    for directory in &collected.unlisted {
+        eprintln!(
+            "pagemill: what is missing in {} is not known: an earlier version ran there",
+            directory.display()
+        );
     }
     collected.odd.iter().for_each(|why| eprintln!("pagemill: not taken: {why}"));
     for (cell, why) in failed {

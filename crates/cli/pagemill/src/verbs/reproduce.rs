@@ -5,7 +5,7 @@ mod fleet;
 mod list;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -228,12 +228,12 @@ impl Arguments {
         let store = Store::create(&directory, self.force)?;
         let keep = Keep::new(&directory)?;
         let facts = machine_facts();
+        let stage = fleet::stage(&signals, executable);
         let begun = store.write("run.json", &self.run_json(&plan, &facts)?);
+        let begun =
+            begun.and_then(|()| self.write_plan(&asked, &plan, &stage, &inputs, &directory));
         begun.inspect_err(|_| store.unmake())?;
         self.announce(&plan, asked.simulated, &directory)?;
-        let every = Duration::from_millis(100);
-        let linux = Linux::live();
-        let stage = Stage { linux, executable, signals: &signals, every };
         let runs = &mut plan.runs(&stage, &inputs, &options);
         let (finished, interrupted) = cells_of("reproduce", runs, &stage, (&store, &keep))?;
         let apart = self.apart(&asked, &stage, &inputs, (&store, &keep), interrupted)?;

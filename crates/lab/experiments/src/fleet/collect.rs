@@ -39,6 +39,8 @@ pub struct Collected {
     pub cells: Vec<(Cell, Kept)>,
     /// Cells of a matrix that nobody has finished, each with who began it last.
     pub missing: Vec<String>,
+    /// Results directories of earlier versions, which did not write down what they were to run.
+    pub unlisted: Vec<PathBuf>,
     /// Experiments that are one cell: name, results directory, whether it is finished.
     pub whole: Vec<(String, PathBuf, bool)>,
     /// Cells that were there more than once; of each, one is taken.
@@ -66,12 +68,17 @@ impl Collected {
                 let (found, odd) = keep::all(source)?;
                 collected.odd.extend(odd);
                 let there = source.join(matrix::FILE).exists();
+                let planned = Matrix::planned(source)?;
                 ensure!(
-                    there || source.join("cells").is_dir(),
+                    there || planned.is_some() || source.join("cells").is_dir(),
                     "{} has neither finished cells nor a {}: it is no results directory",
                     source.display(),
                     matrix::FILE
                 );
+                if !there && planned.is_none() {
+                    collected.unlisted.push(source.clone());
+                }
+                matrices.extend(planned.map(|plan| (source, plan)));
                 if there {
                     matrices.push((source, Matrix::read(source)?));
                 }
@@ -481,6 +488,23 @@ mod tests {
             ]
         );
         assert!(collected.summary().unwrap().interrupted);
+    }
+
+    #[test]
+    fn a_run_on_one_machine_that_was_cut_off_misses_what_it_planned() {
+        let room = tempfile::tempdir().unwrap();
+        let sources = [room.path().to_owned()];
+        put(room.path(), &cell("glibc", 1), &kept(2.0));
+        // As an earlier version left it.
+        let collected = Collected::from(&sources).unwrap();
+        assert_eq!((collected.missing.len(), &collected.unlisted[..]), (0, &sources[..]));
+        let names = ["pauses/churn/glibc/1", "pauses/churn/glibc/2"];
+        matrix(&names).plan(room.path(), &["pauses"]).unwrap();
+        let collected = Collected::from(&sources).unwrap();
+        assert_eq!(collected.missing, ["pauses/churn/glibc/2 (not begun)"]);
+        assert!(collected.unlisted.is_empty() && collected.summary().unwrap().interrupted);
+        fs::remove_dir_all(room.path().join("cells")).unwrap();
+        assert_eq!(Collected::from(&sources).unwrap().missing.len(), 2, "before the first cell");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //!  DIR/matrix.json    {"experiments": …, "options": …, "cells": ["pauses/churn/glibc/1", …, "moca"]}
 //!  DIR/cells.txt      NUMBER NAME RESULT      a line a cell, for engines and people
+//!  DIR/planned.json   the same of runs on one machine; the next run there may have others
 //! ```
 //!
 //! A cell of an experiment on allocators is named by experiment, case, arm and repetition. The other experiments are
@@ -23,6 +24,9 @@ use crate::reproduce::plan::{Options, Skipped};
 
 /// The file of a matrix, in a results directory.
 pub const FILE: &str = "matrix.json";
+
+/// The file of what runs on one machine have planned, in their results directory.
+pub const PLANNED: &str = "planned.json";
 
 /// Which cells there are.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -88,13 +92,23 @@ impl Matrix {
     /// Where there is none, or it cannot be read.
     pub fn read(results: &Path) -> Result<Self> {
         let path = results.join(FILE);
-        let text = whole::text(&path).with_context(|| {
-            format!(
-                "cannot read {} (pagemill reproduce --on … -o {} makes it)",
-                path.display(),
-                results.display()
-            )
-        })?;
+        Self::of(&path).with_context(|| {
+            let results = results.display();
+            format!("no cells are known (pagemill reproduce --on … -o {results} makes them)")
+        })
+    }
+
+    /// What runs on one machine have planned there; nothing where an earlier version ran.
+    ///
+    /// # Errors
+    /// Where it is there but cannot be read.
+    pub fn planned(results: &Path) -> Result<Option<Self>> {
+        let path = results.join(PLANNED);
+        path.exists().then(|| Self::of(&path)).transpose()
+    }
+
+    fn of(path: &Path) -> Result<Self> {
+        let text = whole::text(path).with_context(|| format!("cannot read {}", path.display()))?;
         let matrix: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} is no matrix of cells", path.display()))?;
         ensure!(matrix.schema == 1, "{} is of a newer pagemill", path.display());
@@ -102,6 +116,25 @@ impl Matrix {
             bail!("{} names {odd:?}, which is no cell", path.display());
         }
         Ok(matrix)
+    }
+
+    /// Writes it as what a run on one machine plans. What an earlier run there planned of other experiments stays.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn plan(mut self, results: &Path, asked: &[&str]) -> Result<()> {
+        // Of one that cannot be read nothing is known any more.
+        if let Ok(Some(before)) = Self::planned(results) {
+            let of = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+            for (name, seconds) in before.cells.into_iter().zip(before.seconds) {
+                if !asked.contains(&of(&name).as_str()) {
+                    self.cells.push(name);
+                    self.seconds.push(seconds);
+                }
+            }
+        }
+        let text = serde_json::to_string_pretty(&self)? + "\n";
+        files::write(&results.join(PLANNED), text, true)
     }
 
     /// Writes it, and the list of its cells. One that is there already must be the same.
@@ -239,7 +272,20 @@ pub(super) mod tests {
         assert_eq!(first.left(room.path()).unwrap(), [1, 2]);
         let error = matrix(&["moca"]).write(room.path()).unwrap_err().to_string();
         assert!(error.contains("other cells"), "{error}");
+        assert_eq!(Matrix::planned(room.path()).unwrap(), None);
         std::fs::write(room.path().join(FILE), "{\"schema\": 1}").unwrap();
         assert!(Matrix::read(room.path()).is_err());
+    }
+
+    #[test]
+    fn a_plan_takes_the_place_of_the_last_one_of_the_same_experiments() {
+        let room = tempfile::tempdir().unwrap();
+        let cells = || Matrix::planned(room.path()).unwrap().unwrap().cells;
+        let (first, perl) = (matrix(&["pauses/churn/glibc/1"]), matrix(&["perl/perl/glibc/1"]));
+        first.plan(room.path(), &["pauses"]).unwrap();
+        perl.plan(room.path(), &["perl"]).unwrap();
+        assert_eq!(cells(), ["perl/perl/glibc/1", "pauses/churn/glibc/1"]);
+        matrix(&["pauses/churn/glibc/2"]).plan(room.path(), &["pauses"]).unwrap();
+        assert_eq!(cells(), ["pauses/churn/glibc/2", "perl/perl/glibc/1"]);
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  results/20261121-040500/
 //!    run.json       what was run, on what, what was skipped and why
+//!    planned.json   the cells that were to run (see `fleet::matrix`)
 //!    cells/         finished cells, a file each (see `keep`)
 //!    cells.csv      order,experiment,case,arm,repetition,name,value      one row a figure; failures too
 //!    samples/       EXPERIMENT-CASE-ARM-REPETITION.csv: seconds,memory_bytes,charge_bytes

@@ -23,6 +23,7 @@ use pagemill_experiments::reproduce::outcome::Outcome;
 use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
 use pagemill_experiments::reproduce::series;
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
+use pagemill_experiments::{fragmentation, huge_pages};
 
 use super::{ALONE, Arguments, Asked, ENDING, OTHERS, say_skipped};
 
@@ -117,17 +118,33 @@ impl Arguments {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
         let plan = Plan::new(experiments, &options, &mut Machine::detect(&executable), &inputs)?;
-        let (mut cells, mut seconds, mut skipped) = (Vec::new(), Vec::new(), plan.skipped);
+        let signals = signal::Signals::block(&[])?;
+        let mut matrix =
+            self.matrix_of(&of.apart(), &plan, &stage(&signals, executable), &inputs)?;
+        for name in alone.cloned() {
+            matrix.cells.push(name);
+            matrix.seconds.push(None);
+        }
+        Ok(matrix)
+    }
+
+    /// The cells of a plan and of what was asked for that has tables of its own.
+    fn matrix_of(
+        &self,
+        apart: &[&'static str],
+        plan: &Plan,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+    ) -> Result<Matrix> {
+        let (mut cells, mut seconds, mut skipped) = (Vec::new(), Vec::new(), plan.skipped.clone());
         for scheduled in &plan.scheduled {
             for cell in scheduled.cells() {
                 cells.push(cell.name());
                 seconds.push(Some(scheduled.experiment.seconds * scheduled.scale));
             }
         }
-        let signals = signal::Signals::block(&[])?;
-        let stage = stage(&signals, executable);
-        for name in of.apart() {
-            let Some(mut series) = self.series(name, &stage, &inputs)? else {
+        for &name in apart {
+            let Some(mut series) = self.series(name, stage, inputs)? else {
                 cells.push(name.to_owned());
                 seconds.push(None);
                 continue;
@@ -142,20 +159,36 @@ impl Arguments {
                 seconds.push(Some(turn.seconds));
             }
         }
-        for name in alone.cloned() {
-            cells.push(name);
-            seconds.push(None);
-        }
         Ok(Matrix {
             schema: 1,
-            experiments: asked.clone(),
+            experiments: self.experiments.clone(),
             programs: self.programs.clone(),
-            options,
+            options: self.options(),
             cells,
             skipped,
             machine: super::machine_facts(),
             seconds,
         })
+    }
+
+    /// Writes down which cells a run on this machine has, so that who collects them knows what is missing.
+    pub(super) fn write_plan(
+        &self,
+        asked: &Asked,
+        plan: &Plan,
+        stage: &Stage<'_>,
+        inputs: &Inputs,
+        results: &Path,
+    ) -> Result<()> {
+        let mut apart = asked.apart();
+        let programs = plan.scheduled.iter().map(|scheduled| scheduled.experiment.name.as_str());
+        let of: Vec<&str> = programs.chain(apart.iter().copied()).collect();
+        apart.retain(|name| match *name {
+            fragmentation::NAME => fragmentation::missing(&stage.linux).is_none(),
+            huge_pages::NAME => huge_pages::missing(&stage.linux).is_none(),
+            _ => true,
+        });
+        self.matrix_of(&apart, plan, stage, inputs)?.plan(results, &of)
     }
 
     /// Runs one cell of the matrix in the results directory, unless it is finished.
