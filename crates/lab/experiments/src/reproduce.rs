@@ -36,6 +36,7 @@ pub mod measured;
 pub mod outcome;
 pub mod plan;
 pub mod redis;
+pub mod scratch;
 pub mod series;
 pub mod store;
 pub mod summary;

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pagemill_workloads::generate;
-use tempfile::TempDir;
 
 use super::browser;
 use super::experiment::{Experiment, Input, Packaged, Program};
 use super::found::{Unsuitable, find};
+use super::scratch::Scratch;
 use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.
 pub struct Inputs {
-    directory: TempDir,
+    directory: Scratch,
     executable: PathBuf,
     seed: u64,
 }
@@ -54,10 +54,7 @@ fn unsuitable<T>(why: String) -> Result<T> {
 impl Inputs {
     /// An empty set.
     pub fn new(executable: PathBuf, seed: u64) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("pagemill-reproduce-")
-            .tempdir()
-            .context("cannot make a scratch directory")?;
+        let directory = Scratch::new()?;
         Ok(Self { directory, executable, seed })
     }
 
