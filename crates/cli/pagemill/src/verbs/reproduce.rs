@@ -252,10 +252,8 @@ impl Arguments {
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         self.store(&store, &summary, &apart.text, None, outcomes)?;
         // One that was sent again, as timeout(1) does, does not cut off the tables.
-        if interrupted {
-            std::mem::forget(signals)
-        } else {
-            drop(signals)
+        if let Some(held) = interrupted.then_some(signals) {
+            std::mem::forget(held);
         }
         let mut finished_figure = |part: &colloid::Report| {
             self.store(&store, &summary, &apart.text, Some(part), outcomes).map(drop)
