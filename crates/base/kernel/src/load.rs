@@ -66,6 +66,13 @@ impl Linux {
         let mhz: Option<f64> = line.and_then(|line| line.split_once(':')?.1.trim().parse().ok());
         Ok(mhz.map(|mhz| mhz.round() as u64))
     }
+
+    /// Whether it is a virtual machine, as its first processor says (the flag `hypervisor`).
+    pub fn is_virtual(&self) -> bool {
+        let text = self.read("/proc/cpuinfo").unwrap_or_default();
+        let mut lines = text.lines().filter(|line| line.starts_with("flags"));
+        lines.next().is_some_and(|line| line.split_whitespace().any(|flag| flag == "hypervisor"))
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, median_estimate, ratio_of_medians};
-use pagemill_kernel::anonymous::{Advice, Anonymous, HUGE, PAGE};
+use pagemill_kernel::anonymous::{self, HUGE};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::{Linux, thp};
 use pagemill_model::Order;
@@ -509,23 +509,12 @@ fn warm_up(
         // Arms that use them borrow it by themselves.
         loan.set(thp::MEDIUM, "never")?;
     }
-    warm(bench.memory(program), huge)?;
-    bench.go_on(Duration::ZERO)
-}
-
-/// Touches as much memory as the program takes and gives it back, so that the host has it.
-fn warm(bytes: f64, huge: bool) -> Result<()> {
-    let len = bytes as usize / HUGE * HUGE + HUGE;
-    let mut ways = vec![(Advice::NoHuge, PAGE)];
+    let length = bench.memory(program) as usize / HUGE * HUGE + HUGE;
     if huge {
-        ways.insert(0, (Advice::Huge, HUGE));
+        anonymous::warm(length, true)?;
     }
-    for (advice, step) in ways {
-        let area = Anonymous::map(len, 0)?;
-        area.advise(0, len, advice)?;
-        (0..len).step_by(step).for_each(|at| area.touch(at));
-    }
-    Ok(())
+    anonymous::warm(length, false)?;
+    bench.go_on(Duration::ZERO)
 }
 
 #[cfg(test)]

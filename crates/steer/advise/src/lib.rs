@@ -36,3 +36,4 @@ pub mod session;
 pub mod slower;
 pub mod stall;
 pub mod trial;
+mod warm;

@@ -46,10 +46,12 @@
 //!   known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU for the share `w`,
 //!   that noise is reckoned as half of `w` at the least, for who takes the CPU from it takes caches, too; and if `w` is
 //!   above `BUSY`, one run says so only if it took `HOPELESS` times as long: a burst of others' work may last for it;
-//! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept; of time
-//!   on a machine that is not quiet five runs say so: of three and three, all of one arm may have met a busy neighbour
-//!   and none of the other's by chance alone (one time in ten; of five and five one in 126);
+//! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
 //! - *open* else.
+//!
+//! On a machine that is not quiet it takes five runs to say that a lever takes less time, or that it passes a bound of
+//! time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of the
+//! other's by chance alone (one time in ten; of five and five one in 126).
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
@@ -530,7 +532,11 @@ impl Judge<'_> {
         }
         // That it is kept is believed as that it is passed: at 90 %.
         let kept = |bound: Change| bound.ratio.ln() + DOUBT * bound.error <= limit.ln();
-        if fall.low > enough || bound.is_some_and(|bound| bound.low > limit) {
+        let passed = |bound: Change| {
+            let told = aim != Aim::Memory || self.is_told_of_time(bound.runs);
+            bound.low > limit && (told || self.is_gross(lever, bound, limit, true))
+        };
+        if fall.low > enough || bound.is_some_and(passed) {
             Standing::Out
         } else if fall.high < enough && bound.is_none_or(kept) && self.is_told(aim, fall.runs) {
             Standing::Shown(aim)
@@ -553,8 +559,12 @@ impl Judge<'_> {
 
     /// Whether so many runs can show that a lever is worth it.
     fn is_told(&self, aim: Aim, runs: usize) -> bool {
-        let quiet = || self.runs.judged_noise().is_some_and(|noise| noise <= QUIET);
-        matches!(aim, Aim::Memory) || runs >= SURE || quiet()
+        matches!(aim, Aim::Memory) || self.is_told_of_time(runs)
+    }
+
+    /// Whether so many runs of a lever tell how its time differs.
+    fn is_told_of_time(&self, runs: usize) -> bool {
+        runs >= SURE || self.runs.judged_noise().is_some_and(|noise| noise <= QUIET)
     }
 
     /// Whether the best that is shown for an aim is out of reach of what is open.

@@ -11,6 +11,7 @@ use pagemill_control::run_memory::Memory;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, orphans};
 use pagemill_launch::exit::Interrupted;
+use pagemill_model::Pid;
 use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
@@ -22,6 +23,7 @@ use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs
 use crate::server::Load;
 use crate::stall::Waits;
 use crate::trial::{Ending, Manner, Run, Stage};
+use crate::warm::Warmth;
 
 /// A command that is shorter than this is run several times for one run, until they take as long.
 const SHORT: Duration = Duration::from_millis(50);
@@ -253,6 +255,7 @@ struct Session<'a> {
     batch: usize,
     pace: Pace,
     seen: Seen,
+    warmth: Option<Warmth>,
     base: Vec<Figures>,
     digests: BTreeSet<u64>,
     /// Which round it is, from 1.
@@ -299,6 +302,10 @@ impl<'a> Session<'a> {
         let batch = batch.min(MANY);
         let each = began.elapsed().as_secs_f64() * batch as f64;
         let seen = seen(&run, stage.target);
+        let linux = &stage.target.linux;
+        let limit_of_group =
+            linux.memory_cgroup(Pid::own()).ok().and_then(|group| group.least_limit());
+        let warmth = Warmth::of(linux, seen.peak.bytes, limit_of_group);
         let arms = arms(stage.target, &seen, options)?;
         Ok(Self {
             shortest: each,
@@ -307,6 +314,7 @@ impl<'a> Session<'a> {
             batch,
             pace: Pace::new(each),
             seen,
+            warmth,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
             round: 0,
@@ -445,6 +453,9 @@ impl<'a> Session<'a> {
         let begun = Instant::now();
         let mut beat = |waits| (self.progress)(told.at(begun.elapsed(), waits));
         let mut runs = Vec::new();
+        if let Some(warmth) = self.warmth {
+            warmth.bring_about()?;
+        }
         for _ in 0..self.batch {
             let manner = Manner { limit: self.limit, marks: false };
             let run = self.stage.run(start, manner, &mut beat)?;
@@ -586,6 +597,7 @@ impl<'a> Session<'a> {
                 self.batch
             ));
         }
+        notes.extend(self.warmth.map(Warmth::note));
         notes.extend(self.stage.target.lent());
         if !self.failed.is_empty() {
             notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
