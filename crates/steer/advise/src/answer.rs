@@ -505,7 +505,9 @@ impl Advice {
                 bars: bars.collect(),
                 reference: Some(1.0),
             };
-            page.chart(&chart.svg());
+            if !chart.bars.is_empty() {
+                page.chart(&chart.svg());
+            }
         }
         for (title, rows) in self.others() {
             page.heading(title).table(&["lever", "why"], &rows);

@@ -69,7 +69,7 @@ impl Page {
         self
     }
 
-    /// A table. Cells that look like figures are set to the right.
+    /// A table. Cells that look like figures are set to the right, but for those of the first column: names.
     pub fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> &mut Self {
         let body = &mut self.body;
         body.open("div", &[("class", &"scroll")]).open("table", &[]).raw("\n");
@@ -80,9 +80,10 @@ impl Page {
         body.close("tr").close("thead").raw("\n").open("tbody", &[]).raw("\n");
         for row in rows {
             body.open("tr", &[]);
-            for cell in row {
-                let figure: Attributes<'_> = if is_figure(cell) { &[("class", &"n")] } else { &[] };
-                body.text("td", figure, cell);
+            for (column, cell) in row.iter().enumerate() {
+                let figure = column > 0 && is_figure(cell);
+                let class: Attributes<'_> = if figure { &[("class", &"n")] } else { &[] };
+                body.text("td", class, cell);
             }
             body.close("tr").raw("\n");
         }
@@ -263,7 +264,11 @@ mod tests {
     #[test]
     fn figures_are_set_to_the_right_and_words_to_the_left() {
         let mut page = Page::new("t");
-        page.table(&["a", "b"], &[vec!["12.5 MiB".into(), "none".into()]]);
-        assert!(page.finish().contains("<td class=\"n\">12.5 MiB</td><td>none</td>"));
+        page.table(
+            &["a", "b", "c"],
+            &[vec!["64 KiB pages".into(), "12.5 MiB".into(), "none".into()]],
+        );
+        let row = "<td>64 KiB pages</td><td class=\"n\">12.5 MiB</td><td>none</td>";
+        assert!(page.finish().contains(row));
     }
 }
