@@ -123,6 +123,17 @@ impl Linux {
         })
     }
 
+    /// The same of a process that somebody named: one that is gone is an error in words for them.
+    pub fn living(&self, pid: Pid) -> Result<Stat> {
+        self.stat(pid).map_err(|error| match error.kind() {
+            Kind::NotFound | Kind::Gone => {
+                let object = format_args!("process {pid}");
+                Error::new(Kind::Gone, "look at", object, "there is no such process")
+            }
+            _ => error,
+        })
+    }
+
     /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
     pub fn layout(&self, pid: Pid) -> Result<ProgramLayout> {
         let text = self.read_of(pid, "stat")?;

@@ -13,7 +13,8 @@
 //! command whose status is passed on (`run`; `record`, `live` and `frag induce` with `-- CMD`); then what is wrong
 //! before that has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
 
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::OnceLock;
 
 use pagemill_kernel::Kind;
@@ -36,6 +37,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// As a wrapper's child ended.
+    pub fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Code(125),
+        }
+    }
+
     /// The exit status; 0 of who is ended by a signal.
     pub fn status(self) -> u8 {
         match self {
@@ -45,6 +55,14 @@ impl Exit {
             Self::Permission => 4,
             Self::Code(code) => code,
         }
+    }
+}
+
+/// The exit code that a shell would show for a child.
+pub fn shown(status: ExitStatus) -> u8 {
+    match Exit::of(status) {
+        Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        exit => exit.status(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! A program that runs as our child: signals are passed on to it, and its status is ours.
 
-use std::os::unix::process::ExitStatusExt as _;
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::signal::{self, Received, Signals};
 use pagemill_model::Pid;
 
 use super::prepare::cannot_execute;
@@ -72,12 +72,34 @@ pub fn supervise<C: Companion>(
     companion.watch(Pid(child.id()));
     let status = attend(&mut child, signals, &mut companion);
     end(companion);
-    let status = status?;
-    Ok(match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Code(125),
-    })
+    Ok(Exit::of(status?))
+}
+
+/// Waits for a child, with a look at it every `pause`, and passes signals on until it has ended. `try_wait` is
+/// [`Child::try_wait`], or does it.
+pub fn pass_on(
+    signals: &Signals,
+    child: Pid,
+    pause: Duration,
+    mut try_wait: impl FnMut() -> io::Result<Option<ExitStatus>>,
+) -> Result<ExitStatus> {
+    loop {
+        if let Some(status) = try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        let received = signals.wait(pause)?;
+        if let Some(received) = received.filter(|received| received.signal != signal::CHILD) {
+            pass(received, child);
+        }
+    }
+}
+
+/// Passes a signal on. The terminal's own have reached the child already: it is in the same group. One that the child
+/// has ended before is lost like any signal to an ended process.
+pub fn pass(received: Received, child: Pid) {
+    if !received.from_kernel {
+        let _ = signal::send(child, received.signal);
+    }
 }
 
 /// Governs and passes signals on until the child has ended.
@@ -105,11 +127,7 @@ fn attend<C: Companion>(
             continue;
         };
         companion.passed_on(received.signal);
-        // The terminal's own signals have reached the child already: it is in the same group. One
-        // that the child has ended before is lost like any signal to an ended process.
-        if !received.from_kernel {
-            let _ = signal::send(Pid(child.id()), received.signal);
-        }
+        pass(received, Pid(child.id()));
         if signal::STOPS.contains(&received.signal) {
             // While stopped we cannot govern.
             if let Err(error) = companion.rest() {

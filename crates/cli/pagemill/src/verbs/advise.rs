@@ -1,13 +1,17 @@
 //! `advise`: which lever helps a program, and by how much.
 
+mod arguments;
+#[cfg(target_arch = "x86_64")]
+mod measure;
 mod places;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::{Args, ValueEnum};
+pub use arguments::Arguments;
+use arguments::Goal;
 use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::glance;
 use pagemill_advise::lever::Start;
@@ -24,119 +28,10 @@ use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::recording::Redactor;
 use pagemill_model::units::counted;
-use pagemill_model::{Nanos, Pid, Source as _};
+use pagemill_model::{Nanos, Source as _};
 use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
 use serde_json::{Value, json};
-
-const EXAMPLES: &str = "\
-Examples:
-  pagemill advise -- ./solver input.dat           which lever, and what does it buy me?
-  pagemill advise --goal speed -- xz -9 -k -c big.tar
-  pagemill advise --load 'redis-benchmark -q -t set,get -n 100000' --metric 'GET: ([0-9.]+)' -- redis-server --save ''
-  pagemill advise -p 4711                         what may help a process that runs already; nothing is tried
-  pagemill advise REC                             of a recording: with accesses, what slower memory would cost
-  pagemill advise --metric 'ops/s: ([0-9.]+)' --html advice.html -- ./bench
-  pagemill advise --counters -- ./solver          with and without huge pages: time, page faults, TLB misses
-  pagemill advise --places -o profile.csv -- ./solver    what huge pages are worth where, by 50 runs of it
-";
-
-const AFTER: &str = "\
-Exit status: 0 all is well as it is; 1 a lever helps; 2 usage or error, the command fails by itself, or \
-undecided: time was short for some levers; with --counters 0, or 1 if some runs failed; 4 this user may not look \
-(-p); 126 it cannot be executed, 127 it was not found; 128 and the signal's number if one ended it: what was measured \
-until then is printed (130 Ctrl-C, 143 SIGTERM).";
-
-/// What to find a lever for, and what counts.
-#[derive(Debug, Args)]
-#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
-pub struct Arguments {
-    /// What is wanted. Default: the least memory, no slower; where no lever is worth it for that, less time at no more
-    /// memory.
-    #[arg(long, value_enum)]
-    goal: Option<Goal>,
-    /// A gain that is worth a lever, percent.
-    #[arg(long, default_value = "5%", value_name = "PERCENT", value_parser = percent)]
-    worth: f64,
-    /// What counts as no slower, and as no more memory, percent.
-    #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
-    slower: f64,
-    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes; up to
-    /// three times that on a busy machine.
-    #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
-    within: Option<Nanos>,
-    /// A number that the command prints and that counts in place of time: a regular expression whose group is the
-    /// number. The last match of a run is taken.
-    #[arg(long, value_name = "REGEX")]
-    metric: Option<String>,
-    /// Less of the metric is better, as of a latency.
-    #[arg(long, requires = "metric")]
-    less_is_better: bool,
-    /// The command is a server, and this is its client, a line for sh: the server is started anew for each turn, asked
-    /// when it listens, left alone for a second and ended.
-    #[arg(long, value_name = "CLIENT")]
-    load: Option<String>,
-    /// How long the client asks at the most; it is then ended. With -p, how long the process is looked at.
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = crate::values::length)]
-    time: Nanos,
-    /// Try these levers only, whatever they are expected to bring.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    levers: Vec<String>,
-    /// Try every lever that can be tried, seven runs each (--runs), however clear the answer is.
-    #[arg(long)]
-    all: bool,
-    /// So many runs of each, three at the least, however clear the answer is. With --places: of all.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: Option<u32>,
-    /// Try the command without huge pages, as it is, and with a malloc that asks for them, five runs each (--runs), and
-    /// show what the kernel and the processor counted: page faults, huge pages, TLB misses.
-    #[arg(long, requires = "command", conflicts_with_all = ["goal", "metric", "load", "levers", "all", "html"])]
-    counters: bool,
-    /// Seed of the order of the runs.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Write the answer as a page, too.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Overwrite FILE.
-    #[arg(short, long)]
-    force: bool,
-    #[command(flatten)]
-    printed: crate::values::Printed,
-    #[command(flatten)]
-    redact: crate::values::Redact,
-    /// A process that runs already: what levers may bring to it is estimated from what is seen of it; nothing is tried.
-    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = crate::values::process)]
-    pid: Option<Pid>,
-    /// A recording of its memory (`record --with heap,hugepages`): the same; of its accesses (`--with accesses`): what
-    /// slower memory would cost, by the size of the fast one.
-    #[arg(value_name = "REC", conflicts_with_all = ["command", "pid"])]
-    recording: Option<PathBuf>,
-    /// The command and its arguments.
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
-    #[command(flatten)]
-    places: places::Places,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Goal {
-    /// The least memory, no slower
-    Memory,
-    /// The least time, or the best metric
-    Speed,
-    /// The least of a metric that is a latency
-    Tail,
-}
-
-/// A share, given in percent: `5`, `5%`, `0.5 %`.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("expected a percentage from 0 to 100, such as 5%".into()),
-    }
-}
 
 fn time(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.0)
@@ -165,13 +60,23 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(exit)
 }
 
+#[cfg(target_arch = "x86_64")]
+use measure::run as measured_places;
+
+/// The program's registers are named in what does it.
+#[cfg(not(target_arch = "x86_64"))]
+fn measured_places(_: &Arguments) -> Result<Exit> {
+    eprintln!("pagemill: advise --places works on x86-64 only");
+    Ok(Exit::Unsupported)
+}
+
 fn advised(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     if arguments.command.is_empty() {
         return glance(&linux, arguments);
     }
     if arguments.places.places {
-        return places::run(arguments);
+        return measured_places(arguments);
     }
     let options = arguments.options()?;
     if let Some(file) = arguments.html.as_ref().filter(|path| path.exists() && !arguments.force) {

@@ -2,13 +2,15 @@
 
 mod accesses;
 mod cold;
+mod format;
 mod prometheus;
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use format::Format;
 use pagemill_model::pftrace::{Clock, Export, counts_beside};
 use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Source as _};
@@ -51,29 +53,6 @@ pub struct Arguments {
     /// Cycles in a microsecond, for formats that have cycles; at 1000 a cycle is a nanosecond.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..100_000))]
     mhz: u64,
-}
-
-/// Formats of other tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Page faults as CBMM's kernel traces them, with a .rejected file beside
-    Pftrace,
-    /// Accesses with object and line, one table
-    Parquet,
-    /// Accesses as CSV in Moca's columns: pages, intervals, threads
-    Moca,
-    /// Accesses as CSV in the columns of TABARNAC's pages
-    Tabarnac,
-    /// Accesses as CSV in the columns of Mitos's samples
-    Mitos,
-    /// Accesses, page faults, heap and huge pages as trace events in JSON, which Perfetto opens
-    Perfetto,
-    /// Accesses as a profile for the Firefox Profiler
-    Firefox,
-    /// Resident memory by call stack and time of its last touch, as lines for flamegraph.pl and its like
-    Folded,
-    /// The same as a profile for speedscope
-    Speedscope,
 }
 
 /// Runs the verb.

@@ -21,6 +21,7 @@ use pagemill_kernel::{Linux, loan};
 use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::stdio;
+use pagemill_launch::supervise;
 use pagemill_live::draw::{self, theme::Theme};
 use pagemill_live::feed::{Attached, Attaching, Feed, Followed, Redacted};
 use pagemill_live::json;
@@ -320,28 +321,16 @@ fn view_of(
 
 /// Waits for the command, prints what it prints, and passes signals on.
 fn attend(child: &mut Child, signals: &Signals, kept: &mut Kept) -> Result<ExitStatus> {
-    let mut said = false;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(status);
-        }
-        if !said {
-            eprintln!(
-                "pagemill: the view has ended; process {} runs on, and is waited for",
-                child.id()
-            );
+    let (pid, mut said) = (Pid(child.id()), false);
+    supervise::pass_on(signals, pid, Duration::from_millis(100), || {
+        let status = child.try_wait()?;
+        if status.is_none() && !said {
+            eprintln!("pagemill: the view has ended; process {pid} runs on, and is waited for");
             said = true;
         }
         kept.print();
-        match signals.wait(Duration::from_millis(100))? {
-            // The terminal has sent its keys to the program too.
-            Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
-                // It may have ended a moment ago; then there is nobody to tell.
-                let _ = signal::send(Pid(child.id()), received.signal);
-            }
-            _ => {}
-        }
-    }
+        Ok(status)
+    })
 }
 
 /// What a command printed to the terminal while the screen was shown.

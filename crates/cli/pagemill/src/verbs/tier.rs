@@ -362,24 +362,12 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
     }
 }
 
-/// What a replay came to.
-#[derive(Debug, Default, serde::Serialize)]
-struct Replayed {
-    policy: String,
-    views: u64,
-    decisions: u64,
-    same: u64,
-    moves: u64,
-    /// The first quantum that was decided differently.
-    first_difference: Option<u64>,
-}
-
 fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
     let mut reader = pagemill_launch::context::recording(path, false)?;
     let mut live = name.map(policy).transpose()?;
     let mut waiting: Option<TierDecision> = None;
     let mut views = Vec::new();
-    let mut replayed = Replayed::default();
+    let mut replayed = show::Replayed::default();
     while let Some(event) = reader.next_event()? {
         match event {
             Event::TierView(view) => {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::sources::without_tests;
 use crate::{LADDER, texts};
 
-/// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so are the roots of
-/// folders, which say what is in them.
+/// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so is what the root of
+/// a folder passes on of its own files.
 fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut sources = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -25,52 +26,85 @@ fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
             let name = name.strip_suffix("/mod").unwrap_or(name).replace('/', "::");
             let name = if ["lib", "main"].contains(&name.as_str()) { String::new() } else { name };
             let text = fs::read_to_string(path).unwrap();
-            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-            let code = code.take_while(|line| {
-                !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test")
-            });
-            sources.insert(name, code.collect::<Vec<_>>().join(" "));
+            let code = without_tests(&text).map(|line| line.split("//").next().unwrap_or_default());
+            sources.insert(name, without_facade(&code.collect::<Vec<_>>().join(" ")));
         }
     }
     let known: BTreeSet<&String> = sources.keys().collect();
-    let module_of = |mut path: Vec<&str>| loop {
-        let name = path.join("::");
-        if known.contains(&name) {
-            return name;
-        }
-        path.pop();
-    };
     let of = |(name, code): (&String, &String)| {
-        let mut here: Vec<&str> = name.split("::").filter(|part| !part.is_empty()).collect();
-        let found = paths(code).into_iter().filter_map(|path| {
-            let mut parts = path.iter().map(String::as_str).peekable();
-            let mut at = match parts.next()? {
-                "crate" => Vec::new(),
-                "self" => here.clone(),
-                "super" => {
-                    here.pop();
-                    let at = here.clone();
-                    here = name.split("::").filter(|part| !part.is_empty()).collect();
-                    at
+        let here: Vec<&str> = name.split("::").filter(|part| !part.is_empty()).collect();
+        let below = |part: &str| [&here[..], &[part]].concat().join("::");
+        // Names that lead to a module: its own children, and what it has imported.
+        let children = known.iter().filter_map(|other| other.rsplit("::").next());
+        let mut names: BTreeMap<String, String> = children
+            .map(|part| (part.to_owned(), below(part)))
+            .filter(|(_, module)| known.contains(module))
+            .collect();
+        let mut found = BTreeSet::new();
+        for names_grow in [true, false] {
+            let starts = names.keys().cloned().chain(["crate", "self", "super"].map(String::from));
+            for path in paths(code, &starts.collect::<Vec<_>>()) {
+                let Some(mut at) = absolute(&path, &here, &names) else { continue };
+                let length = at.len();
+                while !known.contains(&at.join("::")) {
+                    at.pop();
                 }
-                _ => return None,
-            };
-            while parts.next_if(|part| *part == "super").is_some() {
-                at.pop();
+                let module = at.join("::");
+                if let Some(last) = at.pop().filter(|_| names_grow && at.len() + 1 == length) {
+                    names.insert(last, module.clone());
+                }
+                found.insert(module);
             }
-            at.extend(parts);
-            Some(module_of(at)).filter(|other| other != name)
-        });
-        (name.clone(), found.collect())
+        }
+        found.remove(name);
+        (name.clone(), found)
     };
     sources.iter().map(of).collect()
 }
 
-/// The paths in code that begin at the crate, here or above: of `use` with all branches of its tree, and in line.
-fn paths(code: &str) -> Vec<Vec<String>> {
+/// Where a path leads that begins in a module whose own path is `here`.
+fn absolute(
+    path: &[String],
+    here: &[&str],
+    names: &BTreeMap<String, String>,
+) -> Option<Vec<String>> {
+    let mut parts = path.iter().peekable();
+    let up = here.len().saturating_sub(1);
+    let own = |count: usize| here[..count].iter().map(|part| (*part).to_owned()).collect();
+    let mut at: Vec<String> = match parts.next()?.as_str() {
+        "crate" => Vec::new(),
+        "self" => own(here.len()),
+        "super" => own(up),
+        name => names.get(name)?.split("::").map(str::to_owned).collect(),
+    };
+    while parts.next_if(|part| *part == "super").is_some() {
+        at.pop();
+    }
+    at.extend(parts.cloned());
+    Some(at)
+}
+
+/// Code without what a folder's root passes on of its own files: that says what is in the folder, and imports nothing.
+fn without_facade(code: &str) -> String {
+    let mut kept = String::new();
+    let mut statements = code.split_inclusive(';');
+    for statement in &mut statements {
+        let start = statement.rfind("pub use ").or_else(|| statement.rfind("pub(crate) use "));
+        let start = start.or_else(|| statement.rfind("pub(super) use "));
+        let own = start.filter(|start| {
+            let path = statement[*start..].split("use ").nth(1).unwrap_or_default();
+            !["crate::", "super::"].iter().any(|other| path.starts_with(other))
+        });
+        kept.push_str(&statement[..own.unwrap_or(statement.len())]);
+    }
+    kept
+}
+
+/// The paths in code that begin with one of these names: of `use` with all branches of its tree, and in line.
+fn paths(code: &str, starts: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for start in ["crate::", "self::", "super::"] {
-        for (at, _) in code.match_indices(start) {
+    for start in starts {
+        for (at, _) in code.match_indices(&format!("{start}::")) {
             let before = code[..at].chars().next_back();
             if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
                 continue;
@@ -144,16 +178,65 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     imports.keys().filter_map(|name| with(&name)).collect()
 }
 
+/// Circles that are still to be cut, by crate: each is a registry in a folder's root whose files use what else stands
+/// there. None may be added, and whoever cuts one takes its row out.
+const UNCUT: [(&str, &str); 17] = [
+    ("cli/pagemill", "verbs::reproduce verbs::reproduce::fleet"),
+    ("cli/pagemill", "verbs::simulate verbs::simulate::sweep"),
+    ("lab/experiments", "colloid colloid::figures colloid::regret colloid::sensitivity"),
+    ("lab/experiments", "overhead overhead::accesses"),
+    ("lab/sim", "closed closed::request_path"),
+    ("lab/workloads", "graph graph::bc graph::bfs graph::cc graph::pr graph::sssp graph::tc"),
+    (
+        "lab/workloads",
+        "nas nas::bt nas::cg nas::dc nas::ep nas::flow nas::ft nas::is nas::lu nas::mg nas::sp nas::ua",
+    ),
+    ("lab/workloads", "programs::fmm programs::fmm::tree"),
+    (
+        "see/analysis",
+        "findings findings::cold findings::faults findings::fragmentation findings::heap findings::huge \
+         findings::sparse",
+    ),
+    ("see/record", "malloc_free malloc_free::glibc malloc_free::jemalloc"),
+    (
+        "see/record",
+        "recorders recorders::access_kinds recorders::faults recorders::faults::engine recorders::frag \
+         recorders::heap recorders::mappings recorders::pressure recorders::samples recorders::sites",
+    ),
+    (
+        "see/report",
+        "sections sections::accesses sections::decisions sections::faults sections::frag sections::heap \
+         sections::hugepages sections::rows",
+    ),
+    (
+        "steer/advise",
+        "lever levers::ahead levers::allocators levers::always levers::arenas levers::colder levers::compact \
+         levers::ksm levers::malloc_huge levers::medium levers::never levers::plain levers::purge \
+         levers::rest levers::tried levers::trim",
+    ),
+    ("steer/control", "capability capability::tracing"),
+    ("steer/control", "exporter exporter::metrics"),
+    (
+        "steer/policy",
+        "huge huge::auto huge::cbmm huge::cbmm_plus huge::hawkeye huge::ingens huge::linux huge::trials",
+    ),
+    ("steer/policy", "tier::kind tier::place tier::place::colloid"),
+];
+
 #[test]
 fn modules_of_a_crate_import_each_other_in_no_circle() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for (wing, names) in LADDER {
-        for name in names {
-            let place = format!("{wing}/{name}");
-            let found = circles(&imports(&crates.join(&place).join("src")));
-            assert_eq!(found, BTreeSet::new(), "{place}");
-        }
-    }
+    let rooms = LADDER
+        .iter()
+        .flat_map(|(wing, names)| names.iter().map(move |name| format!("{wing}/{name}")));
+    let found: BTreeSet<(String, String)> = rooms
+        .flat_map(|room| {
+            let circles = circles(&imports(&crates.join(&room).join("src")));
+            circles.into_iter().map(move |circle| (room.clone(), circle))
+        })
+        .collect();
+    let uncut = UNCUT.map(|(room, circle)| (room.to_owned(), circle.to_owned()));
+    assert_eq!(found, BTreeSet::from(uncut));
 }
 
 #[test]
@@ -161,7 +244,7 @@ fn a_circle_is_found_through_braces_aliases_and_paths_in_line() {
     let room = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(room.path().join(name), text).unwrap();
     fs::create_dir(room.path().join("b")).unwrap();
-    write("lib.rs", "mod a; mod b; mod c; use crate::a::x;");
+    write("lib.rs", "mod a; mod b; mod c; mod d; mod e; use crate::a::x;");
     write(
         "a.rs",
         "use crate::{c, b::{self, inner::Y as Z}};\n#[cfg(test)]\nmod tests { use super::super::c; }",
@@ -173,6 +256,29 @@ fn a_circle_is_found_through_braces_aliases_and_paths_in_line() {
     let of = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!((of("a"), of("b::inner"), of("c")), (vec!["b", "b::inner", "c"], vec!["a"], vec![]));
     assert_eq!(circles(&found), BTreeSet::from(["a b::inner".to_owned()]));
+}
+
+/// A parent that calls its child, and what comes behind tests in a file of their own, were not seen.
+#[test]
+fn a_circle_is_found_between_a_folder_and_its_files_and_behind_tests() {
+    let room = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(room.path().join(name), text).unwrap();
+    for name in ["list", "facade", "verbs"] {
+        fs::create_dir(room.path().join(name)).unwrap();
+    }
+    write("lib.rs", "mod list; mod facade; mod verbs; mod late;");
+    write("list.rs", "#[cfg(test)]\nmod tests;\nmod one;\nconst ALL: &[Row] = &[one::ROW];");
+    write("list/one.rs", "use super::Row;");
+    write("facade.rs", "mod part; pub use part::Part; pub use self::part::Other; struct Row;");
+    write("facade/part.rs", "use super::Row;");
+    write("verbs/mod.rs", "mod run; mod heap;");
+    write("verbs/run.rs", "");
+    write("verbs/heap.rs", "use crate::verbs; fn f() { verbs::run::g() }");
+    write("late.rs", "fn a() {}\n#[cfg(test)]\nfn only_tests() {}\nuse crate::facade::part::P;");
+    let found = imports(room.path());
+    assert_eq!(circles(&found), BTreeSet::from(["list list::one".to_owned()]));
+    assert!(found["verbs::heap"].contains("verbs::run"), "{found:?}");
+    assert!(found["late"].contains("facade::part"), "{found:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pagemill_model::EventKind;
 
+use crate::sources::without_tests;
 use crate::{LADDER, files_below};
 
 /// `cannot write meta.json`, and not why: `{error}` leaves out what an error is due to, `{error:#}` says it.
@@ -14,7 +15,7 @@ fn every_verb_says_why() {
     let mut looked = 0;
     for at in files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), ".rs") {
         let text = fs::read_to_string(&at).unwrap();
-        let code = text.split("#[cfg(test)]\n").next().unwrap();
+        let code: String = without_tests(&text).collect();
         for half in ["{error}", "error.to_string()"] {
             assert!(!code.contains(half), "{}: {half}", at.display());
         }
@@ -54,7 +55,7 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
                     continue;
                 }
                 let text = fs::read_to_string(&at).unwrap();
-                let code = text.split("#[cfg(test)]").next().unwrap();
+                let code = without_tests(&text).collect::<Vec<_>>().join("\n");
                 for name in &names {
                     let composed =
                         huge::find(name).is_none() && code.contains(&format!("\"{name}+"));
@@ -82,10 +83,11 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
 
 /// The kinds of events that stand in a text: `Event::Heap`, `EventKind::Heap`.
 fn kinds_in(text: &str) -> BTreeSet<&str> {
-    let code = text.split("#[cfg(test)]").next().unwrap();
-    let named = ["Event::", "EventKind::"]
-        .into_iter()
-        .flat_map(|start| code.match_indices(start).map(move |(at, _)| &code[at + start.len()..]));
+    let named = without_tests(text).flat_map(|line| {
+        let of =
+            |start: &'static str| line.match_indices(start).map(move |(at, _)| at + start.len());
+        ["Event::", "EventKind::"].into_iter().flat_map(of).map(move |at| &line[at..])
+    });
     let word = |text| -> &str {
         let text: &str = text;
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap()

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::sources::without_tests;
 use crate::{BINARY, LADDER, texts};
 
 /// Crates of a name that starts like this are ours.
@@ -157,8 +158,7 @@ fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<Str
         }
         if READERS.contains(&short) {
             let whole = files.iter().flat_map(|file| {
-                let code = file.split("#[cfg(test)]").next().unwrap_or_default();
-                code.lines().filter(|line| WHOLE.iter().any(|call| line.contains(call)))
+                without_tests(file).filter(|line| WHOLE.iter().any(|call| line.contains(call)))
             });
             let others = whole.filter(|line| !OWN.iter().any(|ours| line.contains(ours)));
             wrong.extend(

@@ -16,7 +16,7 @@ fn no_thread_is_started_that_may_not_fail() {
         for room in rooms {
             for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
                 let text = fs::read_to_string(&at).unwrap();
-                let code = text.split("#[cfg(test)]\n").next().unwrap();
+                let code: String = without_tests(&text).map(|line| format!("{line}\n")).collect();
                 let tests = at.file_name().unwrap().to_str().unwrap().ends_with("tests.rs");
                 if !tests && (code.contains("thread::spawn(") || code.contains("scope.spawn(")) {
                     wrong.push(at);
@@ -94,14 +94,16 @@ const FILE: usize = 800;
 const LONGER: [(&str, &str); 2] =
     [("model/src/perf_data.rs", "read"), ("model/src/perf_data.rs", "sample")];
 
-/// The code of a file without its tests.
-fn without_tests(text: &str) -> impl Iterator<Item = &str> {
-    let mut lines = text.lines().peekable();
-    std::iter::from_fn(move || {
-        let line = lines.next()?;
-        let tests = line == "#[cfg(test)]"
-            && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
-        (!tests).then_some(line)
+/// The code of a file without what is for tests only.
+pub(crate) fn without_tests(text: &str) -> impl Iterator<Item = &str> {
+    let mut skips = false;
+    text.lines().filter(move |line| {
+        skips |= line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+        let skipped = skips;
+        // An item ends in its first column, or on a line of its own.
+        let ends = line.ends_with(';') || line.ends_with(" {}");
+        skips &= line.starts_with(['#', '/']) || !(*line == "}" || !line.starts_with(' ') && ends);
+        !skipped
     })
 }
 

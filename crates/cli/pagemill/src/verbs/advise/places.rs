@@ -1,13 +1,8 @@
 //! `advise --places`: what huge pages are worth to a command in each part of its memory, by runs of it.
 
-#[cfg(target_arch = "x86_64")]
-mod measure;
-
 use std::path::PathBuf;
 
 use clap::Args;
-#[cfg(target_arch = "x86_64")]
-pub use measure::run;
 use pagemill_control::plan::{By, Means};
 
 /// How places are told apart, and where the profile goes.
@@ -34,11 +29,4 @@ pub struct Places {
     /// Write the profile here, for `run --huge`.
     #[arg(short, long, value_name = "FILE", requires = "places")]
     pub output: Option<PathBuf>,
-}
-
-/// The program's registers are named in what does it.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn run(_: &super::Arguments) -> anyhow::Result<pagemill_launch::exit::Exit> {
-    eprintln!("pagemill: advise --places works on x86-64 only");
-    Ok(pagemill_launch::exit::Exit::Unsupported)
 }

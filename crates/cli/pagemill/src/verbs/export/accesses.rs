@@ -18,7 +18,7 @@ use pagemill_model::sums::sum;
 use pagemill_model::{Access, Event, NamedAccess, Nanos, Source as _};
 use serde_json::{Map, Value, json};
 
-use super::Format;
+use super::format::Format;
 use pagemill_record::symbols::Files;
 
 /// Rows of one group of a Parquet file.

@@ -10,7 +10,7 @@ use pagemill_model::Nanos;
 use pagemill_model::sums::sum;
 use serde_json::{Value, json};
 
-use super::Format;
+use super::format::Format;
 
 /// Writes the stacks that have resident memory, and says how many bytes these are.
 pub(super) fn write(

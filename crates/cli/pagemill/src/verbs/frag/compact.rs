@@ -7,7 +7,8 @@ use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Order};
 use serde_json::json;
 
-use super::{check_order, order, score, tables};
+use super::orders::{check_order, order, score};
+use super::tables;
 use pagemill_control::fragmentation::compact::{self, Caches, Goal, Step};
 use pagemill_control::fragmentation::pageblocks::PageblockOccupants;
 use pagemill_launch::exit::Exit;

@@ -1,20 +1,21 @@
 //! `frag induce`: fragments free memory to a chosen degree, and holds it there.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitStatus};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, oom, page_size};
 use pagemill_launch::progress::Progress;
+use pagemill_launch::supervise;
 use pagemill_model::{Bytes, Nanos, Order, Pid};
 use serde_json::json;
 
-use super::{check_order, order, score, tables};
+use super::orders::{check_order, order, score};
+use super::tables;
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal, Outcome, TOLERANCE};
 use pagemill_launch::exit::{Exit, of_wrapper};
@@ -184,31 +185,10 @@ fn with(
             return Ok(pagemill_launch::prepare::cannot_execute(&program, &error));
         }
     };
-    let status = attend(&mut child, signals)?;
+    let pause = Duration::from_secs(1);
+    let status = supervise::pass_on(signals, Pid(child.id()), pause, || child.try_wait())?;
     drop(fragmenter);
-    Ok(match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Code(125),
-    })
-}
-
-/// Passes signals on until the command has ended.
-fn attend(child: &mut Child, signals: &Signals) -> Result<ExitStatus> {
-    loop {
-        let received = signals.wait(Duration::from_secs(1))?;
-        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
-            return Ok(status);
-        }
-        // What the terminal sends has reached the command already: it is in the same group.
-        match received {
-            Some(received) if received.signal != signal::CHILD && !received.from_kernel => {
-                // One that it has ended before is lost like any signal to an ended process.
-                let _ = signal::send(Pid(child.id()), received.signal);
-            }
-            _ => {}
-        }
-    }
+    Ok(Exit::of(status))
 }
 
 fn words(arguments: &Arguments, outcome: &Outcome) -> String {

@@ -13,7 +13,8 @@ use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos, Order, whole};
 use serde_json::json;
 
-use super::{check_order, order, tables};
+use super::orders::{check_order, order};
+use super::tables;
 use pagemill_launch::exit::Exit;
 use pagemill_record::free_memory::FreeMemory;
 

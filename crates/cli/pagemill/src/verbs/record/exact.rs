@@ -12,8 +12,8 @@ use pagemill_kernel::signal::Signals;
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 
-use super::{Arguments, INTERVAL_FLOOR};
-use pagemill_launch::exit::Exit;
+use super::arguments::{Arguments, INTERVAL_FLOOR};
+use pagemill_launch::exit::{self, Exit};
 use pagemill_launch::prepare;
 use pagemill_record::recorders::exact::{Emulated, Exact};
 
@@ -41,15 +41,14 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     }
     let myself = pagemill_launch::context::machine().stat(Pid::own())?;
     let comm = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut meta = super::meta(arguments, &myself, interval);
+    let mut meta = arguments.meta(&myself, interval);
     meta.comm = comm.chars().take(15).collect();
-    let output = arguments.output.clone();
-    let output = output.unwrap_or_else(|| super::default_name(&meta.comm, myself.pid));
+    let output = arguments.directory(&meta.comm, myself.pid);
     let mut writer = match Writer::create(&output, meta, arguments.force, None) {
         Ok(writer) => writer,
         Err(error) => return refused(error.into()),
     };
-    super::flush(arguments, &mut writer);
+    arguments.flush(&mut writer);
     let page = pagemill_kernel::page_size() as u64;
     let mut sink = Exact::new(&mut writer, page, interval);
     let status = match emulated.record(signals, command, &mut sink)? {
@@ -58,7 +57,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     };
     let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure.take());
     let meta = writer.meta_mut();
-    meta.exit_status = Some(super::code_of(status).into());
+    meta.exit_status = Some(exit::shown(status).into());
     meta.exit_signal = status.signal().map(|signal| signal as u64);
     if let (Some(setup), Some(signal)) = (&mut meta.accesses, status.signal()) {
         setup.untraced.push(format!(
@@ -83,8 +82,5 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
             eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}")
         }
     }
-    Ok(match status.signal() {
-        Some(signal) => Exit::Signal(signal),
-        None => Exit::Code(super::code_of(status)),
-    })
+    Ok(Exit::of(status))
 }

@@ -8,7 +8,7 @@ use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, Nanos, whole};
 use pagemill_model::{Pid, perf_data};
 
-use super::Arguments;
+use super::arguments::Arguments;
 use pagemill_launch::exit::Exit;
 
 /// Makes a recording of the perf.data at `path`.
@@ -55,8 +55,7 @@ pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
         });
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let output =
-        arguments.output.clone().unwrap_or_else(|| super::default_name(&name, Pid(pid as u32)));
+    let output = arguments.directory(&name, Pid(pid as u32));
     let mut writer = Writer::create(&output, meta, arguments.force, None)?;
     for mut mapping in read.mappings {
         mapping.time = started;

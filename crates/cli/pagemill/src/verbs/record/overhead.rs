@@ -10,7 +10,7 @@ use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_model::Pid;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::supervise::{self, Companion};

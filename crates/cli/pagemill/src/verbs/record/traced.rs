@@ -12,14 +12,15 @@ use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;
+use pagemill_launch::supervise;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::accesses::{self, Done, Traced};
 use pagemill_tracer::{Ended, Granule, Options};
 
-use super::{AccessBackEnd, Arguments, INTERVAL_FLOOR, exact};
-use super::{alive, default_name, flush, meta, wrong_usage};
+use super::arguments::{AccessBackEnd, Arguments, INTERVAL_FLOOR};
+use super::exact;
 use crate::values::AccessEvents;
 use pagemill_launch::exit::Exit;
 
@@ -39,8 +40,9 @@ fn refused<T>(why: &str, code: u8) -> Or<T> {
 pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     let supervisor = match supervised::split() {
         Ok(Side::Parent(tracer)) => {
-            let status = super::supervise(signals, tracer.id(), || tracer.try_wait())?;
-            return Ok(super::exit_of(status));
+            let pause = Duration::from_secs(1);
+            let status = supervise::pass_on(signals, tracer.id(), pause, || tracer.try_wait())?;
+            return Ok(Exit::of(status));
         }
         Ok(Side::Child(supervisor)) => Some(supervisor),
         // Then it is done here: there may be no more processes.
@@ -52,7 +54,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
 }
 
 fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervisor>) -> Or<Exit> {
-    let misused = wrong_usage(arguments);
+    let misused = arguments.wrong_usage();
     if arguments.with.len() > 1 {
         return refused("accesses are recorded by themselves (run it once for each)", misused);
     }
@@ -83,8 +85,8 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
     };
     let pid = traced.pid();
     let stat = machine().stat(pid)?;
-    let meta = meta(arguments, &stat, arguments.access_interval.into());
-    let output = arguments.output.clone().unwrap_or_else(|| default_name(&stat.comm, pid));
+    let meta = arguments.meta(&stat, arguments.access_interval.into());
+    let output = arguments.directory(&stat.comm, pid);
     let mut writer = match Writer::create(&output, meta, arguments.force, arguments.max_size) {
         Ok(writer) => writer,
         Err(error) => {
@@ -95,7 +97,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
             return refused(&format!("{error:#}"), if arguments.pid.is_some() { 2 } else { 125 });
         }
     };
-    flush(arguments, &mut writer);
+    arguments.flush(&mut writer);
     let page = pagemill_kernel::page_size() as u64;
     let done = traced.record(signals, page, &mut writer)?;
     let ended = done.ended;
@@ -117,7 +119,7 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
     }
     if arguments.duration.is_some() || arguments.max_size.is_some() {
         let why = "--for and --max-size do not go with --backend exact";
-        return refused(why, wrong_usage(arguments));
+        return refused(why, arguments.wrong_usage());
     }
     match prepare::plain(&arguments.command) {
         Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path).map(Ok),
@@ -128,7 +130,7 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
 
 /// A running process.
 fn taken_over(pid: Pid, options: Options) -> Or<Traced> {
-    let attached = alive(&machine(), pid).and_then(|_| Traced::attach(machine(), options, pid));
+    let attached = machine().living(pid).and_then(|_| Traced::attach(machine(), options, pid));
     attached.map(Ok).or_else(|error: Error| {
         let code = match error.kind() {
             Kind::Permission => 4,

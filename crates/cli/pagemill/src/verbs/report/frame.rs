@@ -2,13 +2,20 @@
 //!
 //! JSON has stable names; fields are only added; absent means not measured.
 
+use pagemill_analysis::findings::Conclusions;
+use pagemill_model::recording::Reader;
 use pagemill_model::units::counted;
 use pagemill_report::draw::html::Page;
 use pagemill_report::findings;
-use pagemill_report::sections::{Section, heap};
+use pagemill_report::sections::{Section, Sections, heap};
 use serde_json::{Value, json};
 
-use super::Report;
+/// A recording, and what it says.
+pub(super) struct Report {
+    pub(super) reader: Reader,
+    pub(super) sections: Sections,
+    pub(super) conclusions: Conclusions,
+}
 
 /// The whole report as text: its header, what was lost, and the rest.
 pub(super) fn text(report: &Report) -> [String; 3] {

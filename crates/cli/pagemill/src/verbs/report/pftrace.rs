@@ -9,7 +9,7 @@ use pagemill_model::pftrace::{Clock, counts_beside, events, parse, parse_rejecte
 use pagemill_model::whole;
 use serde_json::json;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_launch::stdio;

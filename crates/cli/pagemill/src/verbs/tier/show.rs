@@ -5,10 +5,21 @@ use pagemill_kernel::nodes::Node;
 use pagemill_model::Bytes;
 use serde_json::json;
 
-use super::Replayed;
 use pagemill_control::capability::Status as Level;
 use pagemill_control::tier::doctor::Answer;
 use pagemill_control::tier::status::Status;
+
+/// What a replay came to.
+#[derive(Debug, Default, serde::Serialize)]
+pub(super) struct Replayed {
+    pub(super) policy: String,
+    pub(super) views: u64,
+    pub(super) decisions: u64,
+    pub(super) same: u64,
+    pub(super) moves: u64,
+    /// The first quantum that was decided differently.
+    pub(super) first_difference: Option<u64>,
+}
 
 /// The page of `tier doctor`.
 pub fn doctor(answer: &Answer, as_json: bool) -> Result<()> {

@@ -9,7 +9,7 @@ use pagemill_launch::progress::Progress;
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use super::super::Arguments;
+use super::arguments::Arguments;
 use pagemill_control::huge::measure::{self, Options, Outcome, Piece};
 use pagemill_launch::exit::{Exit, Interrupted};
 use pagemill_launch::files;
