@@ -29,7 +29,7 @@ pub(crate) unsafe fn map(arguments: [usize; 6]) -> isize {
 /// As for the system call: what lies at the old and, if it is fixed, the new address may go.
 pub(crate) unsafe fn remap([old, old_len, new_len, flags, new]: [usize; 5]) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { sys::call(linux::__NR_mremap, [old, old_len, new_len, flags, new, 0]) }
+    unsafe { sys::call(linux::__NR_mremap, [old, old_len, new_len, flags, new]) }
 }
 
 /// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest
@@ -50,7 +50,7 @@ pub(crate) fn make_way() {
     const KEEP_POLICY: u64 = 0x08;
     const LONGEST_NS: u64 = 100_000_000;
     // SAFETY: no memory.
-    let priority = unsafe { sys::call(linux::__NR_getpriority, [0; 6]) };
+    let priority = unsafe { sys::call(linux::__NR_getpriority, []) };
     if sys::failed(priority) {
         return;
     }
@@ -67,7 +67,7 @@ pub(crate) fn make_way() {
     };
     // SAFETY: the kernel reads a struct sched_attr of this size; where that is not a size it knows it writes the one
     // that is.
-    unsafe { sys::call(linux::__NR_sched_setattr, [0, (&raw mut attributes).addr(), 0, 0, 0, 0]) };
+    unsafe { sys::call(linux::__NR_sched_setattr, [0, (&raw mut attributes).addr()]) };
 }
 
 /// Whether the process's address space is limited (`ulimit -v`).
@@ -75,7 +75,7 @@ pub(crate) fn has_limited_address_space() -> bool {
     const RLIMIT_AS: usize = 9;
     let mut limit = [u64::MAX; 2];
     // SAFETY: the kernel writes two words.
-    unsafe { sys::call(linux::__NR_prlimit64, [0, RLIMIT_AS, 0, (&raw mut limit).addr(), 0, 0]) };
+    unsafe { sys::call(linux::__NR_prlimit64, [0, RLIMIT_AS, 0, (&raw mut limit).addr()]) };
     limit[0] != u64::MAX
 }
 

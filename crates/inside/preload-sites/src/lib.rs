@@ -472,7 +472,7 @@ fn open(path: &CStr) {
         let flags = (linux::MAP_SHARED | linux::MAP_FIXED_NOREPLACE) as usize;
         // SAFETY: a new mapping that replaces nothing.
         let mapped =
-            unsafe { sys::call(linux::__NR_mmap, [PLACE, BYTES, access, flags, fd as usize, 0]) };
+            unsafe { sys::call(linux::__NR_mmap, [PLACE, BYTES, access, flags, fd as usize]) };
         if mapped as usize == PLACE {
             PID.store(sys::pid().into(), Ordering::Relaxed);
             RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);

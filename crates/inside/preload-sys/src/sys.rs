@@ -10,12 +10,13 @@ use core::ffi::CStr;
 /// The numbers and flags of Linux, constants only.
 pub use linux_raw_sys::general as linux;
 
-/// One system call.
+/// One system call; arguments that are not given, six at most, are zero.
 ///
 /// # Safety
 /// The call with these arguments must not break memory that Rust code relies on.
 #[inline(always)]
-pub unsafe fn call(number: u32, a: [usize; 6]) -> isize {
+pub unsafe fn call<const N: usize>(number: u32, arguments: [usize; N]) -> isize {
+    let a: [usize; 6] = core::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel's x86_64 calling convention: number and result in rax, arguments in rdi,
@@ -88,7 +89,7 @@ pub fn map_anonymous(len: usize, protection: usize, flags: usize) -> *mut u8 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | flags;
     debug_assert_eq!(flags & MAP_FIXED, 0);
     // SAFETY: without MAP_FIXED a new mapping replaces nothing.
-    let result = unsafe { call(linux::__NR_mmap, [0, len, protection, flags, usize::MAX, 0]) };
+    let result = unsafe { call(linux::__NR_mmap, [0, len, protection, flags, usize::MAX]) };
     if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
 }
 
@@ -110,7 +111,7 @@ pub unsafe fn map_over(at: usize, len: usize, flags: usize, file: Option<(i32, u
 /// What is mapped at `to` now may go, and nothing uses `from` any more.
 pub unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_mremap, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to, 0]) }
+    unsafe { call(linux::__NR_mremap, [from, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, to]) }
 }
 
 /// Puts a mapping without access in the place of whole pages, whose memory is given back. After `mprotect(2)` they
@@ -121,13 +122,13 @@ pub unsafe fn move_over(from: usize, to: usize, len: usize) -> isize {
 pub unsafe fn forbid(start: *mut u8, len: usize) -> isize {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_mmap, [start.addr(), len, PROT_NONE, flags, usize::MAX, 0]) }
+    unsafe { call(linux::__NR_mmap, [start.addr(), len, PROT_NONE, flags, usize::MAX]) }
 }
 
 /// `mprotect(2)` to what ordinary memory has.
 pub fn allow(start: usize, len: usize) -> isize {
     // SAFETY: takes no access away.
-    unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_WRITE, 0, 0, 0]) }
+    unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_WRITE]) }
 }
 
 /// `mprotect(2)` to what code has: it can be read and executed.
@@ -136,7 +137,7 @@ pub fn allow(start: usize, len: usize) -> isize {
 /// Nothing writes to the range.
 pub unsafe fn make_code(start: usize, len: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_EXEC, 0, 0, 0]) }
+    unsafe { call(linux::__NR_mprotect, [start, len, PROT_READ | PROT_EXEC]) }
 }
 
 /// Copies what can be read of `len` bytes from an address of this process, up to the first byte that cannot.
@@ -151,7 +152,7 @@ pub unsafe fn copy_readable(from: usize, to: *mut u8, len: usize) -> isize {
     unsafe {
         call(
             linux::__NR_process_vm_readv,
-            [pid() as usize, here.as_ptr().addr(), 1, there.as_ptr().addr(), 1, 0],
+            [pid() as usize, here.as_ptr().addr(), 1, there.as_ptr().addr(), 1],
         )
     }
 }
@@ -162,7 +163,7 @@ pub unsafe fn copy_readable(from: usize, to: *mut u8, len: usize) -> isize {
 /// Nothing uses the range any more.
 pub unsafe fn unmap(start: *mut u8, len: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_munmap, [start.addr(), len, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_munmap, [start.addr(), len]) }
 }
 
 /// `mremap(2)` with leave to move; null on failure.
@@ -171,8 +172,7 @@ pub unsafe fn unmap(start: *mut u8, len: usize) -> isize {
 /// Nothing uses the old range but through the returned address.
 pub unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
-    let result =
-        unsafe { call(linux::__NR_mremap, [start.addr(), old, new, MREMAP_MAYMOVE, 0, 0]) };
+    let result = unsafe { call(linux::__NR_mremap, [start.addr(), old, new, MREMAP_MAYMOVE]) };
     if failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
 }
 
@@ -182,7 +182,7 @@ pub unsafe fn remap(start: *mut u8, old: usize, new: usize) -> *mut u8 {
 /// The advice must not discard bytes that are still needed.
 pub unsafe fn advise(start: *mut u8, len: usize, advice: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_madvise, [start.addr(), len, advice, 0, 0, 0]) }
+    unsafe { call(linux::__NR_madvise, [start.addr(), len, advice]) }
 }
 
 /// `process_madvise(2)` on this process for ranges of (address, length); bytes advised, or an error.
@@ -200,7 +200,7 @@ pub unsafe fn advise_all(ranges: &[(usize, usize)], advice: usize) -> isize {
     for (entry, &(start, bytes)) in vector.iter_mut().zip(ranges) {
         *entry = [start, bytes];
     }
-    let arguments = [THIS_PROCESS as usize, vector.as_ptr().addr(), len, advice, 0, 0];
+    let arguments = [THIS_PROCESS as usize, vector.as_ptr().addr(), len, advice];
     // SAFETY: the caller's promise; the vector lives until the call returns.
     unsafe { call(linux::__NR_process_madvise, arguments) }
 }
@@ -230,7 +230,7 @@ impl Timespec {
 pub fn clock(id: usize) -> u64 {
     let mut time = Timespec::default();
     // SAFETY: the kernel writes one Timespec, to one.
-    unsafe { call(linux::__NR_clock_gettime, [id, (&raw mut time).addr(), 0, 0, 0, 0]) };
+    unsafe { call(linux::__NR_clock_gettime, [id, (&raw mut time).addr()]) };
     time.ns()
 }
 
@@ -246,7 +246,7 @@ pub fn futex_wait(
     unsafe {
         call(
             linux::__NR_futex,
-            [word, linux::FUTEX_WAIT_PRIVATE as usize, expected as usize, timeout, 0, 0],
+            [word, linux::FUTEX_WAIT_PRIVATE as usize, expected as usize, timeout],
         )
     }
 }
@@ -277,9 +277,7 @@ pub fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32, count: u32) {
     let word = word.as_ptr().addr();
     // SAFETY: waking touches no memory of the program.
-    unsafe {
-        call(linux::__NR_futex, [word, linux::FUTEX_WAKE_PRIVATE as usize, count as usize, 0, 0, 0])
-    };
+    unsafe { call(linux::__NR_futex, [word, linux::FUTEX_WAKE_PRIVATE as usize, count as usize]) };
 }
 
 /// Fills `buffer` with what the kernel has of random bytes without waiting; returns their number.
@@ -288,7 +286,7 @@ pub fn random(buffer: &mut [u8]) -> isize {
     unsafe {
         call(
             linux::__NR_getrandom,
-            [buffer.as_mut_ptr().addr(), buffer.len(), linux::GRND_NONBLOCK as usize, 0, 0, 0],
+            [buffer.as_mut_ptr().addr(), buffer.len(), linux::GRND_NONBLOCK as usize],
         )
     }
 }
@@ -300,9 +298,8 @@ pub fn write(fd: i32, bytes: &[u8]) -> isize {
     let mask = change_signal_mask(linux::SIG_BLOCK, SIGNALS);
     let before = pending_signals();
     // SAFETY: the kernel reads bytes.len() bytes of it.
-    let written = unsafe {
-        call(linux::__NR_write, [fd as usize, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0])
-    };
+    let written =
+        unsafe { call(linux::__NR_write, [fd as usize, bytes.as_ptr().addr(), bytes.len()]) };
     if failed(written) {
         take_signal(SIGNALS & !before);
     }
@@ -314,7 +311,7 @@ pub fn write(fd: i32, bytes: &[u8]) -> isize {
 fn pending_signals() -> u64 {
     let mut set = 0_u64;
     // SAFETY: the kernel writes one 8-byte set.
-    unsafe { call(linux::__NR_rt_sigpending, [(&raw mut set).addr(), 8, 0, 0, 0, 0]) };
+    unsafe { call(linux::__NR_rt_sigpending, [(&raw mut set).addr(), 8]) };
     set
 }
 
@@ -323,27 +320,21 @@ fn take_signal(set: u64) {
     let at_once = [0_u64; 2];
     // SAFETY: the kernel reads an 8-byte set and a timespec of zeros, and writes no information.
     unsafe {
-        let arguments = [(&raw const set).addr(), 0, at_once.as_ptr().addr(), 8, 0, 0];
-        call(linux::__NR_rt_sigtimedwait, arguments);
-    }
+        call(linux::__NR_rt_sigtimedwait, [(&raw const set).addr(), 0, at_once.as_ptr().addr(), 8])
+    };
 }
 
 /// `read(2)`.
 pub fn read(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
-    unsafe {
-        call(linux::__NR_read, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0])
-    }
+    unsafe { call(linux::__NR_read, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len()]) }
 }
 
 /// Opens a file, relative to a directory, close-on-exec; a descriptor or a negated error number.
 pub fn open_at(directory: i32, path: &CStr, flags: usize) -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
     unsafe {
-        call(
-            linux::__NR_openat,
-            [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC, 0, 0, 0],
-        )
+        call(linux::__NR_openat, [directory as usize, path.as_ptr().addr(), flags | O_CLOEXEC])
     }
 }
 
@@ -358,26 +349,19 @@ pub fn open(path: &CStr, flags: usize) -> isize {
 /// `buffer..buffer + len` may be overwritten.
 pub unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_pread64, [fd as usize, buffer.addr(), len, offset, 0, 0]) }
+    unsafe { call(linux::__NR_pread64, [fd as usize, buffer.addr(), len, offset]) }
 }
 
 /// Writes at an offset.
 pub fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
     // SAFETY: the kernel reads bytes.len() bytes of it.
-    unsafe {
-        call(linux::__NR_pwrite64, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset, 0, 0])
-    }
+    unsafe { call(linux::__NR_pwrite64, [fd as usize, bytes.as_ptr().addr(), bytes.len(), offset]) }
 }
 
 /// The entries of a directory, as `linux_dirent64` records; the bytes written, 0 at the end.
 pub fn directory_entries(fd: i32, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most buffer.len() bytes to it.
-    unsafe {
-        call(
-            linux::__NR_getdents64,
-            [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0],
-        )
-    }
+    unsafe { call(linux::__NR_getdents64, [fd as usize, buffer.as_mut_ptr().addr(), buffer.len()]) }
 }
 
 /// Where a symbolic link points, without a zero byte; the length.
@@ -386,14 +370,7 @@ pub fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
     unsafe {
         call(
             linux::__NR_readlinkat,
-            [
-                directory as usize,
-                path.as_ptr().addr(),
-                buffer.as_mut_ptr().addr(),
-                buffer.len(),
-                0,
-                0,
-            ],
+            [directory as usize, path.as_ptr().addr(), buffer.as_mut_ptr().addr(), buffer.len()],
         )
     }
 }
@@ -401,18 +378,13 @@ pub fn link_target(directory: i32, path: &CStr, buffer: &mut [u8]) -> isize {
 /// A new nameless file in memory, close-on-exec; a descriptor or a negated error number.
 pub fn memory_file(name: &CStr) -> isize {
     // SAFETY: the kernel reads a name that ends in a zero byte.
-    unsafe {
-        call(
-            linux::__NR_memfd_create,
-            [name.as_ptr().addr(), linux::MFD_CLOEXEC as usize, 0, 0, 0, 0],
-        )
-    }
+    unsafe { call(linux::__NR_memfd_create, [name.as_ptr().addr(), linux::MFD_CLOEXEC as usize]) }
 }
 
 /// `ftruncate(2)`.
 pub fn set_length(fd: i32, len: usize) -> isize {
     // SAFETY: acts on a file of this library that nobody maps yet.
-    unsafe { call(linux::__NR_ftruncate, [fd as usize, len, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_ftruncate, [fd as usize, len]) }
 }
 
 /// The error number that a negated one in a result stands for.
@@ -423,7 +395,7 @@ pub fn error(result: isize) -> i32 {
 /// `userfaultfd(2)`, close-on-exec and without waiting; a descriptor or a negated error number.
 pub fn userfaultfd(flags: usize) -> isize {
     // SAFETY: makes a descriptor, touches no memory.
-    unsafe { call(linux::__NR_userfaultfd, [flags | O_CLOEXEC | O_NONBLOCK, 0, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_userfaultfd, [flags | O_CLOEXEC | O_NONBLOCK]) }
 }
 
 /// Agrees with the kernel on the features of a userfaultfd: all that it offers. The descriptor is closed if it refuses.
@@ -443,13 +415,13 @@ pub fn userfaultfd_features(fd: i32, features: u64) -> Option<u64> {
 /// The request and its argument must fit each other, and what it does to memory must be wanted.
 pub unsafe fn ioctl(fd: i32, request: usize, argument: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_ioctl, [fd as usize, request, argument, 0, 0, 0]) }
+    unsafe { call(linux::__NR_ioctl, [fd as usize, request, argument]) }
 }
 
 /// `close(2)` of a descriptor that this library opened.
 pub fn close(fd: i32) {
     // SAFETY: closing a descriptor touches no memory.
-    unsafe { call(linux::__NR_close, [fd as usize, 0, 0, 0, 0, 0]) };
+    unsafe { call(linux::__NR_close, [fd as usize]) };
 }
 
 /// Gives the calling thread a descriptor table of its own, an empty one.
@@ -457,19 +429,19 @@ pub fn leave_descriptors() -> isize {
     /// `CLOSE_RANGE_UNSHARE`.
     const UNSHARE: usize = 2;
     // SAFETY: touches no memory; the other threads keep the old table.
-    unsafe { call(linux::__NR_close_range, [0, u32::MAX as usize, UNSHARE, 0, 0, 0]) }
+    unsafe { call(linux::__NR_close_range, [0, u32::MAX as usize, UNSHARE]) }
 }
 
 /// The process.
 pub fn pid() -> u32 {
     // SAFETY: no arguments, no memory.
-    unsafe { call(linux::__NR_getpid, [0; 6]) as u32 }
+    unsafe { call(linux::__NR_getpid, []) as u32 }
 }
 
 /// The calling thread.
 pub fn tid() -> u32 {
     // SAFETY: no arguments, no memory.
-    unsafe { call(linux::__NR_gettid, [0; 6]) as u32 }
+    unsafe { call(linux::__NR_gettid, []) as u32 }
 }
 
 /// Makes the calling thread alone a real-time one of the lowest priority; `false` without the right to it, or where
@@ -480,7 +452,7 @@ pub fn set_real_time() -> bool {
     let known = unsafe {
         call(
             linux::__NR_prlimit64,
-            [0, linux::RLIMIT_RTTIME as usize, 0, limit.as_mut_ptr().addr(), 0, 0],
+            [0, linux::RLIMIT_RTTIME as usize, 0, limit.as_mut_ptr().addr()],
         )
     };
     if failed(known) || limit != [u64::MAX; 2] {
@@ -491,7 +463,7 @@ pub fn set_real_time() -> bool {
     let done = unsafe {
         call(
             linux::__NR_sched_setscheduler,
-            [0, linux::SCHED_RR as usize, (&raw const priority).addr(), 0, 0, 0],
+            [0, linux::SCHED_RR as usize, (&raw const priority).addr()],
         )
     };
     !failed(done)
@@ -501,7 +473,7 @@ pub fn set_real_time() -> bool {
 pub fn set_niceness(niceness: isize) -> isize {
     const PROCESS: usize = 0;
     // SAFETY: no memory.
-    unsafe { call(linux::__NR_setpriority, [PROCESS, 0, niceness as usize, 0, 0, 0]) }
+    unsafe { call(linux::__NR_setpriority, [PROCESS, 0, niceness as usize]) }
 }
 
 /// `prctl(2)` for options that take numbers or strings.
@@ -510,7 +482,7 @@ pub fn set_niceness(niceness: isize) -> isize {
 /// Pointers among the arguments must be what the option expects.
 pub unsafe fn prctl(option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { call(linux::__NR_prctl, [option, a, b, c, d, 0]) }
+    unsafe { call(linux::__NR_prctl, [option, a, b, c, d]) }
 }
 
 /// Names the calling thread (15 bytes at most) for `/proc`.
@@ -532,7 +504,7 @@ fn change_signal_mask(how: u32, mask: u64) -> u64 {
     unsafe {
         call(
             linux::__NR_rt_sigprocmask,
-            [how as usize, (&raw const mask).addr(), (&raw mut old).addr(), 8, 0, 0],
+            [how as usize, (&raw const mask).addr(), (&raw mut old).addr(), 8],
         );
     }
     old
@@ -545,11 +517,11 @@ pub fn abort() -> ! {
     for signal in [linux::SIGABRT as usize, linux::SIGKILL as usize] {
         // A handler that returns leads on to the next, stronger way.
         // SAFETY: signals the calling thread; that it may not come back is the point.
-        unsafe { call(linux::__NR_tgkill, [process, thread, signal, 0, 0, 0]) };
+        unsafe { call(linux::__NR_tgkill, [process, thread, signal]) };
     }
     loop {
         // SAFETY: ends the process.
-        unsafe { call(linux::__NR_exit_group, [127, 0, 0, 0, 0, 0]) };
+        unsafe { call(linux::__NR_exit_group, [127]) };
     }
 }
 
@@ -558,9 +530,7 @@ pub fn drop_capabilities() -> isize {
     let header: [u32; 2] = [linux::_LINUX_CAPABILITY_VERSION_3, 0];
     let none = [0_u32; 6];
     // SAFETY: the kernel reads a header and two sets of three words, both alive.
-    unsafe {
-        call(linux::__NR_capset, [(&raw const header).addr(), (&raw const none).addr(), 0, 0, 0, 0])
-    }
+    unsafe { call(linux::__NR_capset, [(&raw const header).addr(), (&raw const none).addr()]) }
 }
 
 /// Makes every capability that the calling thread may use one that it does use.
@@ -569,18 +539,12 @@ pub fn wake_capabilities() -> isize {
     // Effective, permitted, inheritable: the low halves, then the high ones.
     let mut sets = [[0_u32; 3]; 2];
     // SAFETY: the kernel reads a header and writes two sets of three words, both alive.
-    unsafe {
-        let arguments = [(&raw const header).addr(), (&raw mut sets).addr(), 0, 0, 0, 0];
-        call(linux::__NR_capget, arguments);
-    }
+    unsafe { call(linux::__NR_capget, [(&raw const header).addr(), (&raw mut sets).addr()]) };
     for half in &mut sets {
         half[0] = half[1];
     }
     // SAFETY: the kernel reads both.
-    unsafe {
-        let arguments = [(&raw const header).addr(), (&raw const sets).addr(), 0, 0, 0, 0];
-        call(linux::__NR_capset, arguments)
-    }
+    unsafe { call(linux::__NR_capset, [(&raw const header).addr(), (&raw const sets).addr()]) }
 }
 
 /// The calling thread's real, effective and saved user.
@@ -588,9 +552,8 @@ pub fn user_ids() -> [u32; 3] {
     let mut ids = [0_u32; 3];
     let at = |id: &mut u32| core::ptr::from_mut(id).addr();
     let [real, effective, saved] = &mut ids;
-    let arguments = [at(real), at(effective), at(saved), 0, 0, 0];
     // SAFETY: the kernel writes three words, all alive.
-    unsafe { call(linux::__NR_getresuid, arguments) };
+    unsafe { call(linux::__NR_getresuid, [at(real), at(effective), at(saved)]) };
     ids
 }
 
@@ -598,37 +561,37 @@ pub fn user_ids() -> [u32; 3] {
 pub fn set_user_ids(rest: u32, effective: u32) -> isize {
     let [rest, effective] = [rest as usize, effective as usize];
     // SAFETY: no memory.
-    unsafe { call(linux::__NR_setresuid, [rest, effective, rest, 0, 0, 0]) }
+    unsafe { call(linux::__NR_setresuid, [rest, effective, rest]) }
 }
 
 /// Sets the calling thread's groups, and no other thread's: real and saved, effective.
 pub fn set_group_ids(rest: u32, effective: u32) -> isize {
     let [rest, effective] = [rest as usize, effective as usize];
     // SAFETY: no memory.
-    unsafe { call(linux::__NR_setresgid, [rest, effective, rest, 0, 0, 0]) }
+    unsafe { call(linux::__NR_setresgid, [rest, effective, rest]) }
 }
 
 /// Takes the calling thread, and no other, out of its supplementary groups.
 pub fn leave_groups() -> isize {
     // SAFETY: an empty list is not read.
-    unsafe { call(linux::__NR_setgroups, [0; 6]) }
+    unsafe { call(linux::__NR_setgroups, []) }
 }
 
 /// Makes `/` the calling thread's directory.
 pub fn leave_directory() -> isize {
     // SAFETY: the kernel reads a path that ends in a zero byte.
-    unsafe { call(linux::__NR_chdir, [c"/".as_ptr().addr(), 0, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_chdir, [c"/".as_ptr().addr()]) }
 }
 
 /// A descriptor, in the calling thread's table, of what `fd` is in the table of the process's first thread. Linux 5.6.
 pub fn descriptor_of_process(fd: i32) -> isize {
     // SAFETY: makes descriptors, touches no memory.
     unsafe {
-        let process = call(linux::__NR_pidfd_open, [pid() as usize, 0, 0, 0, 0, 0]);
+        let process = call(linux::__NR_pidfd_open, [pid() as usize]);
         if failed(process) {
             return process;
         }
-        let found = call(linux::__NR_pidfd_getfd, [process as usize, fd as usize, 0, 0, 0, 0]);
+        let found = call(linux::__NR_pidfd_getfd, [process as usize, fd as usize]);
         close(process as i32);
         found
     }
@@ -638,7 +601,7 @@ pub fn descriptor_of_process(fd: i32) -> isize {
 pub fn thread_exists(thread: u32) -> bool {
     const NO_SUCH_THREAD: isize = -3;
     // SAFETY: signal 0 is none; the call only looks.
-    let found = unsafe { call(linux::__NR_tgkill, [pid() as usize, thread as usize, 0, 0, 0, 0]) };
+    let found = unsafe { call(linux::__NR_tgkill, [pid() as usize, thread as usize, 0]) };
     found != NO_SUCH_THREAD
 }
 
@@ -646,7 +609,7 @@ pub fn thread_exists(thread: u32) -> bool {
 pub fn unshare(flags: i32) -> isize {
     // SAFETY: changes what the thread shares with others; the address space is shared with nobody else that could lose
     // it, for the kernel refuses to unshare that of several threads.
-    unsafe { call(linux::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_unshare, [flags as usize]) }
 }
 
 /// A new user namespace.
@@ -671,7 +634,7 @@ pub fn set_namespace_needs_one_thread(fd: i32, kind: i32) -> bool {
 /// `setns(2)`.
 pub fn set_namespace(fd: i32, kind: i32) -> isize {
     // SAFETY: no memory.
-    unsafe { call(linux::__NR_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) }
+    unsafe { call(linux::__NR_setns, [fd as usize, kind as usize]) }
 }
 
 /// The `CLONE_NEW*` flag of a descriptor of a namespace; 0 if it is none.
@@ -763,6 +726,6 @@ pub unsafe fn spawn(top: *mut u8, entry: extern "C" fn() -> !) -> isize {
 pub fn exit_thread() -> ! {
     loop {
         // SAFETY: ends the thread; its stack is not used afterwards.
-        unsafe { call(linux::__NR_exit, [0; 6]) };
+        unsafe { call(linux::__NR_exit, []) };
     }
 }

@@ -65,7 +65,7 @@ fn library_of(address: *mut c_void) -> *mut c_void {
 /// Where the heap ends.
 fn program_break() -> usize {
     // SAFETY: asked for an impossible end, the kernel changes nothing and tells the one there is.
-    unsafe { sys::call(linux::__NR_brk, [0; 6]) as usize }
+    unsafe { sys::call(linux::__NR_brk, []) as usize }
 }
 
 unsafe extern "C" fn nothing() {}
@@ -134,7 +134,7 @@ fn most_kib() -> u64 {
     }
     let mut usage = [0_u64; WORDS];
     // SAFETY: the kernel writes one struct rusage, which is as long.
-    unsafe { sys::call(linux::__NR_getrusage, [0, (&raw mut usage).addr(), 0, 0, 0, 0]) };
+    unsafe { sys::call(linux::__NR_getrusage, [0, (&raw mut usage).addr()]) };
     THREADS.store(usage[MOST], Ordering::Relaxed);
     usage[MOST]
 }
