@@ -42,6 +42,7 @@ mod vma_stripe;
 
 use pagemill_heap::Heap;
 use pagemill_heap::stats::StatsPage;
+use pagemill_preload_sys::library::Environment;
 use pagemill_preload_sys::{confine, libc, sys};
 
 /// The one heap.
@@ -54,22 +55,16 @@ static ENGINE: helper::housekeeping::Shared<os::Linux> = helper::housekeeping::S
 #[unsafe(no_mangle)]
 pub static pagemill_stats: StatsPage = StatsPage::zeroed();
 
+pagemill_preload_sys::library::library!(at_load);
+
 /// Runs when the library is loaded: a program that never allocates has a heap with statistics too.
-extern "C" fn at_load() {
+fn at_load(_: &Environment) {
     start::ensure();
     raw_fork::find_real();
     namespace::find_real();
     #[cfg(target_arch = "x86_64")]
     detour::set_up();
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
-
-/// The sources that it was built from: a launcher loads what was built with it.
-#[unsafe(no_mangle)]
-pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

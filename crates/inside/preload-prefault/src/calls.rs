@@ -8,13 +8,13 @@
 //! | `mremap` | refused for a range of two mappings: what we advised in part is advised as a whole then |
 //! | `mlockall` | locked memory is not added to: the helper ends |
 //! | `syscall`, `prctl` | where the program filters its system calls: from then on its threads make none of ours, and a filter for all threads finds the helper gone |
-//! | `unshare`, `setns` | refused to a process of several threads; the helper ends before and starts again after |
 //!
 //! The C library's own calls do not come by here. What `malloc` maps for one block [`crate::blocks`] tells; the rest
 //! (`brk`, arenas of threads) the helper finds by itself.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use pagemill_prefault::HUGE;
+use pagemill_preload_sys::interposed::comes_before_filter;
 use pagemill_preload_sys::next::{known, next_definitions};
 
 use crate::libc::answer;
@@ -27,8 +27,6 @@ next_definitions! {
     MADVISE = c"madvise",
     PRCTL = c"prctl",
     MLOCKALL = c"mlockall",
-    UNSHARE = c"unshare",
-    SETNS = c"setns",
     SYSCALL = c"syscall",
 }
 
@@ -221,37 +219,15 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
     }
 }
 
-/// `prctl(2)`; the C declaration takes any number of further arguments, and passes them as here.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prctl(
-    option: c_int,
-    a: c_ulong,
-    b: c_ulong,
-    c: c_ulong,
-    d: c_ulong,
-) -> c_int {
-    type Control = unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
+pagemill_preload_sys::interposed::prctl_after!(before_prctl);
+
+fn before_prctl(option: c_int, a: c_ulong, b: c_ulong) {
     const PR_SET_THP_DISABLE: c_int = 41;
-    const PR_SET_SECCOMP: c_int = 22;
-    /// What comes before a filter of whoever is not root.
-    const PR_SET_NO_NEW_PRIVS: c_int = 38;
-    if matches!(option, PR_SET_SECCOMP | PR_SET_NO_NEW_PRIVS) {
+    if comes_before_filter(option) {
         notes::keep_quiet();
     }
     if option == PR_SET_THP_DISABLE && a != 0 && b == 0 {
         notes::refused_all();
-    }
-    match known!(PRCTL, Control) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(option, a, b, c, d) },
-        None => {
-            let [a, b, c, d] = [a, b, c, d].map(|word| word as usize);
-            // SAFETY: the caller's promise.
-            answer(unsafe { sys::prctl(option as usize, a, b, c, d) }) as c_int
-        }
     }
 }
 
@@ -268,36 +244,6 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         Some(real) => unsafe { real(flags) },
         None => answer(-(libc::ENOSYS as isize)) as c_int,
     }
-}
-
-/// `unshare(2)`.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    type Unshare = unsafe extern "C" fn(c_int) -> c_int;
-    let call = || match known!(UNSHARE, Unshare) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(flags) },
-        None => answer(sys::unshare(flags)) as c_int,
-    };
-    if sys::unshare_needs_one_thread(flags) { helper::without(call) } else { call() }
-}
-
-/// `setns(2)`.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    type Enter = unsafe extern "C" fn(c_int, c_int) -> c_int;
-    let call = || match known!(SETNS, Enter) {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(fd, kind) },
-        None => answer(sys::set_namespace(fd, kind)) as c_int,
-    };
-    if sys::set_namespace_needs_one_thread(fd, kind) { helper::without(call) } else { call() }
 }
 
 /// `syscall(2)`, by which a program filters its system calls, for the C library has no function for that. Any other

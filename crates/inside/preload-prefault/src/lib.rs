@@ -27,35 +27,32 @@ mod kernel;
 mod notes;
 mod pool;
 mod regions;
-
-use core::ffi::{CStr, c_char, c_int};
+mod namespace {
+    //! The helper ends before and starts again after.
+    pagemill_preload_sys::interposed::namespace_calls!(crate::helper::without);
+}
 
 use pagemill_prefault::board::Head;
+use pagemill_preload_sys::library::Environment;
 use pagemill_preload_sys::{confine, libc, sys};
 
 /// Layout of the board that this library writes; also what the file is known by.
 #[unsafe(no_mangle)]
 pub static pagemill_prefault_version: u64 = pagemill_prefault::board::VERSION;
 
-/// The sources that it was built from: a launcher loads what was built with it.
-#[unsafe(no_mangle)]
-pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
-
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()
 }
 
-/// Runs when the library is loaded. glibc hands every initialiser what it hands `main`.
-extern "C" fn at_load(
-    _count: c_int,
-    _arguments: *const *const c_char,
-    environment: *const *const c_char,
-) {
+pagemill_preload_sys::library::library!(at_load);
+
+/// Runs when the library is loaded.
+fn at_load(environment: &Environment) {
     calls::find_real();
     blocks::find_real();
-    // SAFETY: the environment that the C library hands over: strings, then null.
-    let Some(path) = (unsafe { variable(environment, b"PAGEMILL_HUGE") }) else { return };
+    namespace::find_real();
+    let Some(path) = environment.variable(b"PAGEMILL_HUGE") else { return };
     if !board::open(path) {
         return;
     }
@@ -68,29 +65,3 @@ extern "C" fn at_load(
         helper::start_at_load();
     }
 }
-
-/// The value of an environment variable.
-///
-/// # Safety
-/// `environment` is null or an array of C strings that ends in null; the strings live as long as the answer is used.
-unsafe fn variable(environment: *const *const c_char, name: &[u8]) -> Option<&'static CStr> {
-    if environment.is_null() {
-        return None;
-    }
-    let mut place = environment;
-    // SAFETY: the caller's promise; the walk ends at the null.
-    unsafe {
-        while !(*place).is_null() {
-            let entry = CStr::from_ptr(*place).to_bytes();
-            if entry.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'=')) {
-                return Some(CStr::from_ptr((*place).add(name.len() + 1)));
-            }
-            place = place.add(1);
-        }
-    }
-    None
-}
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = at_load;

@@ -26,6 +26,7 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use pagemill_preload_sys::library::Environment;
 use pagemill_preload_sys::next::{next_definitions, real};
 use pagemill_preload_sys::sys::{self, linux};
 use pagemill_preload_sys::{libc, sites as layout};
@@ -33,10 +34,6 @@ use pagemill_preload_sys::{libc, sites as layout};
 /// Layout of the ring; also what the file is known by.
 #[unsafe(no_mangle)]
 pub static pagemill_sites_version: u64 = layout::VERSION;
-
-/// The sources that it was built from: a launcher loads what was built with it.
-#[unsafe(no_mangle)]
-pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -491,12 +488,10 @@ unsafe extern "C" fn in_child() {
     PID.store(sys::pid().into(), Ordering::Relaxed);
 }
 
-/// Runs when the library is loaded. glibc hands every initialiser what it hands `main`.
-extern "C" fn at_load(
-    _count: c_int,
-    _arguments: *const *const c_char,
-    environment: *const *const c_char,
-) {
+pagemill_preload_sys::library::library!(at_load);
+
+/// Runs when the library is loaded.
+fn at_load(environment: &Environment) {
     const AT_ENTRY: usize = 9;
     find_real();
     type GetAux = unsafe extern "C" fn(usize) -> usize;
@@ -504,24 +499,8 @@ extern "C" fn at_load(
         // SAFETY: a look-up in a table of the C library's.
         PROGRAM.store(unsafe { value(AT_ENTRY) } >> 32, Ordering::Relaxed);
     }
-    if environment.is_null() {
-        return;
-    }
-    let mut place = environment;
-    // SAFETY: the environment that the C library hands over: strings, then null; the walk ends at the null.
-    unsafe {
-        while !(*place).is_null() {
-            let entry = CStr::from_ptr(*place);
-            if entry.to_bytes().starts_with(b"PAGEMILL_NAMES=") {
-                open(CStr::from_ptr((*place).add(15)));
-                libc::at_fork(nothing, nothing, in_child);
-                return;
-            }
-            place = place.add(1);
-        }
+    if let Some(path) = environment.variable(b"PAGEMILL_NAMES") {
+        open(path);
+        libc::at_fork(nothing, nothing, in_child);
     }
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = at_load;

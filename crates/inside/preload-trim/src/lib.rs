@@ -26,28 +26,28 @@
 mod calls;
 mod gate;
 mod watch;
+mod namespace {
+    //! The thread ends before, and may begin again after.
+    pagemill_preload_sys::interposed::namespace_calls!(crate::gate::without);
+}
 
+use pagemill_preload_sys::library::Environment;
 use pagemill_preload_sys::sys;
 
 /// What the file is known by.
 #[unsafe(no_mangle)]
 pub static pagemill_trim_version: u64 = 1;
 
-/// The sources that it was built from: a launcher loads what was built with it.
-#[unsafe(no_mangle)]
-pub static pagemill_build: u64 = pagemill_preload_sys::BUILD;
-
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     sys::abort()
 }
 
+pagemill_preload_sys::library::library!(at_load);
+
 /// Runs when the library is loaded.
-extern "C" fn at_load() {
+fn at_load(_: &Environment) {
     calls::find_real();
+    namespace::find_real();
     gate::open(calls::next_free());
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
