@@ -309,12 +309,7 @@ impl Kernel for Linux {
 
     fn ksm_merged(&self) -> Option<u64> {
         let mut buffer = [0; 24];
-        // SAFETY: the kernel writes at most the whole buffer.
-        let got = unsafe { sys::read_at(self.merged, buffer.as_mut_ptr(), buffer.len(), 0) };
-        let digits = buffer.get(..usize::try_from(got).ok()?)?.iter();
-        let digits = digits.take_while(|byte| byte.is_ascii_digit());
-        let pages = digits.fold(0, |pages: u64, &byte| pages * 10 + u64::from(byte - b'0'));
-        (got > 0).then_some(pages)
+        sys::text_of(self.merged, &mut buffer).trim().parse().ok()
     }
 
     fn map_count(&self) -> usize {

@@ -32,13 +32,6 @@ fn open_in(root: &str, group: &str, file: &str) -> Option<i32> {
     open(CStr::from_bytes_with_nul(path.bytes()).ok()?)
 }
 
-/// The file's text, read from its beginning.
-fn read(fd: i32, buffer: &mut [u8]) -> &str {
-    // SAFETY: the kernel writes at most buffer.len() bytes to it.
-    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
-    core::str::from_utf8(&buffer[..usize::try_from(len).unwrap_or(0)]).unwrap_or_default()
-}
-
 impl Pressure {
     /// Opens what there is.
     pub(crate) fn open() -> Self {
@@ -77,7 +70,7 @@ impl Pressure {
         let Some(fd) = self.stalls else { return 0 };
         let mut buffer = [0; 256];
         // "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345", microseconds.
-        let total = read(fd, &mut buffer)
+        let total = sys::text_of(fd, &mut buffer)
             .lines()
             .find(|line| line.starts_with("some"))
             .and_then(|line| line.rsplit_once("total="))
@@ -99,7 +92,7 @@ impl Pressure {
     pub(crate) fn charge(&self) -> (u64, u64) {
         let number = |fd: Option<i32>| {
             let mut buffer = [0; 32];
-            read(fd?, &mut buffer).trim().parse::<u64>().ok()
+            sys::text_of(fd?, &mut buffer).trim().parse::<u64>().ok()
         };
         match (number(self.usage), number(self.limit)) {
             // Version 1 writes a number near the top of 63 bits where there is no limit.

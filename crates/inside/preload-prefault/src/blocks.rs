@@ -131,16 +131,6 @@ extern "C" fn malloc_large(size: usize) -> *mut c_void {
     }
 }
 
-/// `calloc`.
-#[unsafe(no_mangle)]
-pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    match known!(CALLOC, OfTwo) {
-        // SAFETY: the C library's function, with its own arguments.
-        Some(next) if count.saturating_mul(size) < LEAST_ADVISED => unsafe { next(count, size) },
-        _ => large_of_two(count, size, &CALLOC),
-    }
-}
-
 /// A large request of `calloc`, `memalign` or `aligned_alloc`, whose next definition is at `next`.
 #[cold]
 #[inline(never)]
@@ -188,24 +178,24 @@ unsafe extern "C" fn realloc_large(block: *mut c_void, size: usize) -> *mut c_vo
     }
 }
 
-/// `memalign`.
-#[unsafe(no_mangle)]
-pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    match known!(MEMALIGN, OfTwo) {
-        // SAFETY: the C library's function, with its own arguments.
-        Some(next) if size < LEAST_ADVISED => unsafe { next(align, size) },
-        _ => large_of_two(align, size, &MEMALIGN),
-    }
+/// The functions of two numbers, of which a request is as large as `$bytes`.
+macro_rules! of_two {
+    ($($name:ident($a:ident, $b:ident), $bytes:expr, by $next:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($a: usize, $b: usize) -> *mut c_void {
+            match known!($next, OfTwo) {
+                // SAFETY: the C library's function, with its own arguments.
+                Some(next) if $bytes < LEAST_ADVISED => unsafe { next($a, $b) },
+                _ => large_of_two($a, $b, &$next),
+            }
+        }
+    )*};
 }
-
-/// `aligned_alloc`.
-#[unsafe(no_mangle)]
-pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    match known!(ALIGNED_ALLOC, OfTwo) {
-        // SAFETY: the C library's function, with its own arguments.
-        Some(next) if size < LEAST_ADVISED => unsafe { next(align, size) },
-        _ => large_of_two(align, size, &ALIGNED_ALLOC),
-    }
+of_two! {
+    calloc(count, size), count.saturating_mul(size), by CALLOC;
+    memalign(align, size), size, by MEMALIGN;
+    aligned_alloc(align, size), size, by ALIGNED_ALLOC;
 }
 
 /// `posix_memalign`.

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use pagemill_prefault::board::{Board, PROCESSES, Process, ProcessWord, WORDS};
 
-use crate::{kernel, sys};
+use crate::sys;
 
 static MAPPED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -16,16 +16,7 @@ const LEN: usize = WORDS * 8;
 
 /// Maps the board at `path`; whether it is one.
 pub(crate) fn open(path: &CStr) -> bool {
-    let fd = sys::open(path, sys::O_RDWR);
-    if sys::failed(fd) {
-        return false;
-    }
-    // The file must be long enough, or touching its end would be a bus error.
-    let mut last = [0_u8; 8];
-    // SAFETY: the kernel writes at most eight bytes.
-    let whole = unsafe { sys::read_at(fd as i32, last.as_mut_ptr(), 8, LEN - 8) } == 8;
-    let mapped = if whole { map_shared(fd as i32, LEN) } else { core::ptr::null_mut() };
-    sys::close(fd as i32);
+    let mapped = sys::map_file(path, LEN, 0);
     if mapped.is_null() {
         return false;
     }
@@ -37,15 +28,6 @@ pub(crate) fn open(path: &CStr) -> bool {
     // SAFETY: the mapping is this function's and nothing refers to it.
     unsafe { sys::unmap(mapped, LEN) };
     false
-}
-
-/// A shared mapping of a file's first bytes; null on failure.
-fn map_shared(fd: i32, len: usize) -> *mut u8 {
-    const MAP_SHARED: usize = 1;
-    let arguments = [0, len, sys::PROT_READ | sys::PROT_WRITE, MAP_SHARED, fd as usize, 0];
-    // SAFETY: without MAP_FIXED a new mapping replaces nothing.
-    let result = unsafe { kernel::map(arguments) };
-    if sys::failed(result) { core::ptr::null_mut() } else { result as *mut u8 }
 }
 
 /// The board, if there is one.

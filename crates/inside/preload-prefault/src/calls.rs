@@ -18,6 +18,7 @@ use pagemill_preload_sys::interposed::comes_before_filter;
 use pagemill_preload_sys::next::{known, next_definitions};
 
 use crate::libc::answer;
+use crate::sys::linux;
 use crate::{helper, kernel, libc, notes, sys};
 
 next_definitions! {
@@ -83,81 +84,42 @@ pub(crate) fn note_range(at: usize, len: usize) {
     }
 }
 
-/// `mmap` by the next definition, or without one by the system call; the mapping is noted.
-///
-/// # Safety
-/// As for `mmap`.
-unsafe fn map_noted(
-    real: Option<Map>,
-    at: *mut c_void,
-    len: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: c_long,
-) -> *mut c_void {
-    let mapped = match real {
-        // SAFETY: the caller's promise.
-        Some(real) => unsafe { real(at, len, protection, flags, fd, offset) },
-        // SAFETY: the caller's promise.
-        None => unsafe { map(at, len, protection, flags, fd, offset) },
-    };
-    note(mapped, len, protection, flags);
-    mapped
+/// The functions that map: by the next definition or, before that was looked up, by the system call. The mapping is
+/// noted.
+macro_rules! mapping {
+    ($($name:ident by $next:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "(2)`.")]
+        ///
+        /// # Safety
+        /// As for the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            at: *mut c_void,
+            len: usize,
+            protection: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: c_long,
+        ) -> *mut c_void {
+            let mapped = match known!($next, Map) {
+                // SAFETY: the caller's promise.
+                Some(real) => unsafe { real(at, len, protection, flags, fd, offset) },
+                None => {
+                    let [access, flags, fd] = [protection, flags, fd].map(|word| word as usize);
+                    let arguments = [at.addr(), len, access, flags, fd, offset as usize];
+                    // SAFETY: the caller's promise.
+                    answer(unsafe { sys::call(linux::__NR_mmap, arguments) }) as *mut c_void
+                }
+            };
+            note(mapped, len, protection, flags);
+            mapped
+        }
+    )*};
 }
-
-/// `mmap(2)`.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
-    at: *mut c_void,
-    len: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: c_long,
-) -> *mut c_void {
-    let real = known!(MMAP, Map);
-    // SAFETY: the caller's promise.
-    unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
-}
-
-/// `mmap64`, which is `mmap` on 64-bit machines.
-///
-/// # Safety
-/// As for the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(
-    at: *mut c_void,
-    len: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: c_long,
-) -> *mut c_void {
-    let real = known!(MMAP64, Map);
-    // SAFETY: the caller's promise.
-    unsafe { map_noted(real, at, len, protection, flags, fd, offset) }
-}
-
-/// The system call, for a call that comes before the next definition was looked up.
-///
-/// # Safety
-/// As for `mmap`.
-unsafe fn map(
-    at: *mut c_void,
-    len: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: c_long,
-) -> *mut c_void {
-    let arguments =
-        [at.addr(), len, protection as usize, flags as usize, fd as usize, offset as usize];
-    // SAFETY: the caller's promise.
-    answer(unsafe { kernel::map(arguments) }) as *mut c_void
+mapping! {
+    mmap by MMAP;
+    // The same on 64-bit machines.
+    mmap64 by MMAP64;
 }
 
 /// `mremap(2)`; the C declaration takes the new address only with `MREMAP_FIXED`, and passes it as here.
@@ -179,7 +141,7 @@ pub unsafe extern "C" fn mremap(
         None => {
             let arguments = [old.addr(), old_len, new_len, flags as usize, new.addr()];
             // SAFETY: the caller's promise.
-            answer(unsafe { kernel::remap(arguments) }) as *mut c_void
+            answer(unsafe { sys::call(linux::__NR_mremap, arguments) }) as *mut c_void
         }
     };
     let before = errno();

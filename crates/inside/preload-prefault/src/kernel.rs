@@ -9,28 +9,11 @@ use pagemill_prefault::board::degraded;
 use pagemill_prefault::frontier::Pages;
 use pagemill_prefault::{HUGE, PAGE};
 
+use crate::confine;
 use crate::sys::{self, linux};
 
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EAGAIN: i32 = 11;
-
-/// `mmap(2)`.
-///
-/// # Safety
-/// What the arguments replace, if they say `MAP_FIXED`, may go.
-pub(crate) unsafe fn map(arguments: [usize; 6]) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { sys::call(linux::__NR_mmap, arguments) }
-}
-
-/// `mremap(2)`.
-///
-/// # Safety
-/// As for the system call: what lies at the old and, if it is fixed, the new address may go.
-pub(crate) unsafe fn remap([old, old_len, new_len, flags, new]: [usize; 5]) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { sys::call(linux::__NR_mremap, [old, old_len, new_len, flags, new]) }
-}
 
 /// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest
 /// that there are, so anybody else's end sooner and come first (EEVDF, since Linux 6.12; before, it changes nothing).
@@ -88,17 +71,12 @@ pub(crate) fn has_more_filters_than(known: u64) -> bool {
     if unsafe { sys::prctl(PR_GET_SECCOMP, 0, 0, 0, 0) } != FILTERED {
         return false;
     }
-    let mut buffer = [0; 2048];
     let fd = sys::open(c"/proc/thread-self/status", sys::O_RDONLY) as i32;
-    // SAFETY: the kernel writes at most the whole buffer.
-    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
+    let filters = confine::filters_in(fd);
     if fd >= 0 {
         sys::close(fd);
     }
-    let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
-    let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    count.and_then(|count| count.trim().parse::<u64>().ok()).is_some_and(|count| count > known)
+    filters.is_some_and(|filters| filters >> 32 > known)
 }
 
 fn check(result: isize) -> Result<usize, i32> {
@@ -156,10 +134,7 @@ impl Linux {
     /// Resident bytes, and those of them that no file has; zero if the kernel does not say.
     pub(crate) fn resident(&self) -> (u64, u64) {
         let mut buffer = [0; 96];
-        // SAFETY: the kernel writes at most the whole buffer.
-        let len = unsafe { sys::read_at(self.statm, buffer.as_mut_ptr(), buffer.len(), 0) };
-        let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
-        let text = core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+        let text = sys::text_of(self.statm, &mut buffer);
         let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
         let (all, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
         (all * PAGE, all.saturating_sub(of_files) * PAGE)

@@ -211,10 +211,10 @@ unsafe fn which_near(words: *const usize, one: usize, other: usize) -> u32 {
     }
 }
 
-/// A function of the C library: passes its stack pointer on as one more argument.
-macro_rules! entry {
-    ($(#[doc = $about:literal])+ $name:ident($register:literal) => $inner:ident) => {
-        $(#[doc = $about])+
+/// Functions of the C library: each passes its stack pointer on as one more argument.
+macro_rules! entries {
+    ($($name:ident($register:literal) => $inner:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "(3)`.")]
         ///
         /// # Safety
         /// As for the C library's.
@@ -227,22 +227,17 @@ macro_rules! entry {
                 inner = sym $inner
             )
         }
-    };
+    )*};
 }
-entry! { /// `malloc(3)`.
-malloc("rsi") => malloc_from }
-entry! { /// `calloc(3)`.
-calloc("rdx") => calloc_from }
-entry! { /// `realloc(3)`.
-realloc("rdx") => realloc_from }
-entry! { /// `free(3)`.
-free("rsi") => free_from }
-entry! { /// `memalign(3)`.
-memalign("rdx") => memalign_from }
-entry! { /// `aligned_alloc(3)`.
-aligned_alloc("rdx") => aligned_alloc_from }
-entry! { /// `posix_memalign(3)`.
-posix_memalign("rcx") => posix_memalign_from }
+entries! {
+    malloc("rsi") => malloc_from;
+    calloc("rdx") => calloc_from;
+    realloc("rdx") => realloc_from;
+    free("rsi") => free_from;
+    memalign("rdx") => memalign_from;
+    aligned_alloc("rdx") => aligned_alloc_from;
+    posix_memalign("rcx") => posix_memalign_from;
+}
 
 type Stack = *const usize;
 type Pointer = *mut c_void;
@@ -453,33 +448,21 @@ fn find_inside(address: usize) {
 /// Maps the ring at `path`, if it is one.
 fn open(path: &CStr) {
     const BYTES: usize = layout::WORDS * 8;
-    let fd = sys::open(path, sys::O_RDWR);
-    if sys::failed(fd) {
+    let ring = sys::map_file(path, BYTES, PLACE).cast::<AtomicU64>();
+    if ring.is_null() {
         return;
     }
-    // The file must be long enough, or touching its end would be a bus error.
-    let mut word = [0_u8; 8];
-    // SAFETY: the kernel writes at most eight bytes.
-    let whole = unsafe { sys::read_at(fd as i32, word.as_mut_ptr(), 8, BYTES - 8) } == 8
-        // SAFETY: as above.
-        && unsafe { sys::read_at(fd as i32, word.as_mut_ptr(), 8, 0) } == 8
-        && u64::from_ne_bytes(word) == layout::VERSION;
-    if whole {
-        let access = sys::PROT_READ | sys::PROT_WRITE;
-        let flags = (linux::MAP_SHARED | linux::MAP_FIXED_NOREPLACE) as usize;
-        // SAFETY: a new mapping that replaces nothing.
-        let mapped =
-            unsafe { sys::call(linux::__NR_mmap, [PLACE, BYTES, access, flags, fd as usize]) };
-        if mapped as usize == PLACE {
-            PID.store(sys::pid().into(), Ordering::Relaxed);
-            RING.store(core::ptr::with_exposed_provenance_mut(PLACE), Ordering::Release);
-            // SAFETY: a word of the ring that was just mapped; all access to it is atomic.
-            let word = |at| unsafe { &*RING.load(Ordering::Relaxed).add(at) };
-            find_inside(word(layout::INSIDE).load(Ordering::Relaxed) as usize);
-            LEAST.store(word(layout::LEAST).load(Ordering::Relaxed) as usize, Ordering::Relaxed);
-        }
+    // SAFETY: a word of the ring that was just mapped; all access to it is atomic.
+    let word = |at| unsafe { (*ring.add(at)).load(Ordering::Relaxed) };
+    if word(0) != layout::VERSION {
+        // SAFETY: the mapping is this function's, and nothing refers to it.
+        unsafe { sys::unmap(ring.cast(), BYTES) };
+        return;
     }
-    sys::close(fd as i32);
+    PID.store(sys::pid().into(), Ordering::Relaxed);
+    find_inside(word(layout::INSIDE) as usize);
+    LEAST.store(word(layout::LEAST) as usize, Ordering::Relaxed);
+    RING.store(ring, Ordering::Release);
 }
 
 unsafe extern "C" fn nothing() {}

@@ -95,16 +95,19 @@ pub fn filters_changed() -> bool {
     filters().is_some_and(|now| now != FILTERS.load(Ordering::Relaxed))
 }
 
-/// The seccomp mode, and in the upper half the number of filters (a kernel before 5.9 does not say: 0).
+/// What [`filters_in`] says of the helper.
 ///
-/// They are read by a descriptor that was opened before: of all ways to ask, `pread` is the one that filters allow. A
+/// It is read by a descriptor that was opened before: of all ways to ask, `pread` is the one that filters allow. A
 /// filter may end the process for a call that it does not list.
 fn filters() -> Option<u64> {
-    let fd = STATUS.load(Ordering::Relaxed);
+    filters_in(STATUS.load(Ordering::Relaxed))
+}
+
+/// The seccomp mode in an open `status` of `/proc`, and in the upper half the number of filters (a kernel before 5.9
+/// does not say: 0).
+pub fn filters_in(status: i32) -> Option<u64> {
     let mut buffer = [0; 2048];
-    // SAFETY: the kernel writes at most the whole buffer.
-    let len = unsafe { sys::read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
-    let text = core::str::from_utf8(buffer.get(..usize::try_from(len).ok()?)?).ok()?;
+    let text = sys::text_of(status, &mut buffer);
     let number = |name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name))?;
         value.trim().parse::<u32>().ok()

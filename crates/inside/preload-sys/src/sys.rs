@@ -352,6 +352,41 @@ pub unsafe fn read_at(fd: i32, buffer: *mut u8, len: usize, offset: usize) -> is
     unsafe { call(linux::__NR_pread64, [fd as usize, buffer.addr(), len, offset]) }
 }
 
+/// The text that a file begins with, by `pread(2)`; empty where there is none.
+pub fn text_of(fd: i32, buffer: &mut [u8]) -> &str {
+    // SAFETY: the kernel writes at most the whole buffer.
+    let len = unsafe { read_at(fd, buffer.as_mut_ptr(), buffer.len(), 0) };
+    let text = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
+    core::str::from_utf8(text.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Maps the first `len` bytes of a file, shared: at this place, if it is not 0 and nothing is there. Null on failure.
+pub fn map_file(path: &CStr, len: usize, at: usize) -> *mut u8 {
+    let fd = open(path, O_RDWR);
+    if failed(fd) {
+        return core::ptr::null_mut();
+    }
+    // The file must be long enough, or touching its end would be a bus error.
+    let mut last = [0_u8; 8];
+    // SAFETY: the kernel writes at most eight bytes.
+    let whole = unsafe { read_at(fd as i32, last.as_mut_ptr(), 8, len - 8) } == 8;
+    let place = if at == 0 { 0 } else { linux::MAP_FIXED_NOREPLACE };
+    let flags = (linux::MAP_SHARED | place) as usize;
+    let arguments = [at, len, PROT_READ | PROT_WRITE, flags, fd as usize];
+    let mut mapped = -1;
+    if whole {
+        // SAFETY: a new mapping that replaces nothing.
+        mapped = unsafe { call(linux::__NR_mmap, arguments) };
+    }
+    close(fd as i32);
+    let there = !failed(mapped) && (at == 0 || mapped as usize == at);
+    if there {
+        core::ptr::with_exposed_provenance_mut(mapped as usize)
+    } else {
+        core::ptr::null_mut()
+    }
+}
+
 /// Writes at an offset.
 pub fn write_at(fd: i32, bytes: &[u8], offset: usize) -> isize {
     // SAFETY: the kernel reads bytes.len() bytes of it.

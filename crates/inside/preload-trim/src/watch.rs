@@ -145,11 +145,7 @@ impl Watch {
     /// Resident pages; 0 where nobody tells.
     fn pages(&self) -> u64 {
         let mut buffer = [0_u8; 128];
-        // SAFETY: the kernel writes at most the whole buffer.
-        let len = unsafe { sys::read_at(self.memory, buffer.as_mut_ptr(), buffer.len(), 0) };
-        let told = usize::try_from(len).ok().and_then(|len| buffer.get(..len));
-        let second = told.and_then(|text| text.split(|byte| *byte == b' ').nth(1));
-        let digit = |sum: u64, byte: &u8| sum * 10 + u64::from(byte.wrapping_sub(b'0') % 10);
-        second.map_or(0, |digits| digits.iter().fold(0, digit))
+        let pages = sys::text_of(self.memory, &mut buffer).split(' ').nth(1);
+        pages.and_then(|pages| pages.parse().ok()).unwrap_or(0)
     }
 }
