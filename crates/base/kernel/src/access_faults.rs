@@ -19,6 +19,7 @@ use pagemill_model::Pid;
 
 use crate::access_samples::opened;
 use crate::bpf::accesses::Access;
+use crate::bytes::{long, word};
 use crate::perf_event::{Attributes, Event, Ring, What};
 use crate::{Error, Kind, Linux, Result, tracefs};
 
@@ -139,14 +140,6 @@ impl Faults {
     pub fn lost(&self) -> u64 {
         self.lost
     }
-}
-
-fn long(body: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(body.get(at..at + 8)?.try_into().ok()?))
-}
-
-fn word(body: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// A sample as an access; `None` if it is cut short, or on one of the kernel's own addresses.

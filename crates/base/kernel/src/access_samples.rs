@@ -19,6 +19,7 @@
 
 use pagemill_model::Pid;
 
+use crate::bytes::{long, word};
 use crate::perf_event::{Attributes, Event, Ring, Target, What};
 use crate::{Error, Kind, Linux, Result};
 
@@ -219,9 +220,8 @@ fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
     const FORKED: u32 = 7;
     const MAPPED: u32 = 10;
     const BY_EXEC: u16 = 1 << 13;
-    let word = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     let time = long(body, body.len().checked_sub(24)?)?;
-    let pid = |at| word(at).map(Pid);
+    let pid = |at| word(body, at).map(Pid);
     let process = pid(0)?;
     let told = match kind {
         NAMED if misc & BY_EXEC != 0 => Told::Executed(process),
@@ -246,12 +246,7 @@ fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
     Some((time, told))
 }
 
-fn long(body: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(body.get(at..at + 8)?.try_into().ok()?))
-}
-
 fn parse(source: Source, body: &[u8]) -> Option<Sample> {
-    let word = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     let hardware = source != Source::Clock;
     let cpu_at = if hardware { 40 } else { 32 };
     let what = if hardware {
@@ -272,10 +267,10 @@ fn parse(source: Source, body: &[u8]) -> Option<Sample> {
         Sampled::Instruction(registers)
     };
     Some(Sample {
-        process: Pid(word(16)?),
-        thread: Pid(word(20)?),
+        process: Pid(word(body, 16)?),
+        thread: Pid(word(body, 20)?),
         time: long(body, 24)?,
-        cpu: word(cpu_at)?,
+        cpu: word(body, cpu_at)?,
         instruction: long(body, 8)?,
         what,
     })

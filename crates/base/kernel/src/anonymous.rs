@@ -2,9 +2,7 @@
 //!
 //! Always true: an area is unmapped when it is dropped; all accesses are checked to lie in it.
 
-use std::io;
-use std::ptr::NonNull;
-
+use crate::mapped::Mapped;
 use crate::{Error, Result};
 
 /// Bytes of a base page here.
@@ -39,14 +37,10 @@ impl Advice {
     }
 }
 
-// SAFETY: a mapping belongs to the process, to none of its threads; the pointer is this value's alone.
-unsafe impl Send for Anonymous {}
-
 /// An area of memory.
 #[derive(Debug)]
 pub struct Anonymous {
-    mapped: NonNull<u8>,
-    mapped_length: usize,
+    mapped: Mapped,
     start: usize,
     length: usize,
 }
@@ -55,23 +49,10 @@ impl Anonymous {
     /// Maps `length` bytes, readable and writable, that start at a multiple of a huge page plus `offset`.
     pub fn map(length: usize, offset: usize) -> Result<Self> {
         let mapped_length = length + HUGE + offset;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped_length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        let mapped = match NonNull::new(at.cast::<u8>()) {
-            Some(mapped) if at != libc::MAP_FAILED => mapped,
-            _ => return Err(Error::last("map", format_args!("{mapped_length} bytes"))),
-        };
-        let start = (mapped.as_ptr() as usize).next_multiple_of(HUGE) + offset;
-        Ok(Self { mapped, mapped_length, start, length })
+        let mapped = Mapped::anonymous(mapped_length, libc::MAP_NORESERVE)
+            .map_err(|error| Error::io("map", format_args!("{mapped_length} bytes"), error))?;
+        let start = (mapped.address() as usize).next_multiple_of(HUGE) + offset;
+        Ok(Self { mapped, start, length })
     }
 
     /// Its size in bytes.
@@ -101,17 +82,11 @@ impl Anonymous {
 
     /// Gives advice for a part. The content is lost only with [`Advice::DontNeed`].
     pub fn advise(&self, offset: usize, length: usize, advice: Advice) -> Result<()> {
-        let at = self.checked(offset, length);
-        // SAFETY: the part lies in this mapping, which nothing else refers to; none of these kinds of advice unmaps it.
-        let done = unsafe { libc::madvise(at as *mut libc::c_void, length, advice.number()) };
-        if done == 0 {
-            return Ok(());
-        }
-        Err(Error::io(
-            "advise the kernel",
-            format_args!("on {length} bytes of memory ({advice:?})"),
-            io::Error::last_os_error(),
-        ))
+        let at = self.checked(offset, length) - self.mapped.address() as usize;
+        self.mapped.advise_on(at, length, advice.number()).map_err(|error| {
+            let object = format_args!("on {length} bytes of memory ({advice:?})");
+            Error::io("advise the kernel", object, error)
+        })
     }
 
     /// Writes a byte, so that its page is there.
@@ -157,13 +132,6 @@ impl Anonymous {
             return Err(Error::last("move", "a huge page of memory"));
         }
         Ok(())
-    }
-}
-
-impl Drop for Anonymous {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, whole since it was made, and nothing refers to it any more.
-        unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_length) };
     }
 }
 

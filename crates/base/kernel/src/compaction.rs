@@ -61,13 +61,7 @@ pub enum Cache {
 impl Linux {
     /// Whether this process may compact: tried by opening the file for writing.
     pub fn may_compact(&self) -> Result<()> {
-        let path = self.path(COMPACT);
-        match std::fs::OpenOptions::new().write(true).open(&path) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                Err(crate::Error::io("open", format_args!("{} for writing", path.display()), error))
-            }
-        }
+        self.may_write(COMPACT)
     }
 
     /// Compacts every zone. Comes back when the kernel is done or has given up.

@@ -146,6 +146,15 @@ fn describe(error: &io::Error) -> String {
 /// The result of a call to the kernel.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What a call did that answers 0.
+pub(crate) fn done(
+    answer: libc::c_int,
+    action: &'static str,
+    object: impl fmt::Display,
+) -> Result<()> {
+    if answer == 0 { Ok(()) } else { Err(Error::last(action, object)) }
+}
+
 /// Turns what is not found into an absent value: a file that this kernel does not have yet.
 pub(crate) fn present<T>(value: Result<T>) -> Result<Option<T>> {
     match value {

@@ -17,16 +17,18 @@
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
-use std::ptr;
 
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::mapped::Mapped;
 use crate::{Error, Result, page_size};
 
 /// Anonymous memory at a multiple of the huge page size.
 #[derive(Debug)]
 pub struct HugeArea {
+    memory: Mapped,
+    /// Of the first huge page in it.
     start: *mut u8,
     huge_size: usize,
     count: usize,
@@ -41,35 +43,13 @@ impl HugeArea {
     /// Address space for `count` huge pages of `huge_size` bytes, for which the kernel is advised to use
     /// huge pages. None is present.
     pub fn map(count: usize, huge_size: usize) -> Result<Self> {
-        let failed = || Error::last("map", format_args!("{count} huge pages"));
+        let failed = |error| Error::io("map", format_args!("{count} huge pages"), error);
         let overflow = || Error::new(crate::Kind::OutOfMemory, "map", count, "the size overflows");
         let length = count.checked_mul(huge_size).ok_or_else(overflow)?;
         let with_slack = length.checked_add(huge_size).ok_or_else(overflow)?;
-        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
-        // memory that exists.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                with_slack,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(failed());
-        }
-        let base = base.cast::<u8>();
-        let front = base.align_offset(huge_size);
-        let start = base.wrapping_add(front);
-        let area = Self { start, huge_size, count, huge: true };
-        for (slack, bytes) in [(base, front), (start.wrapping_add(length), huge_size - front)] {
-            if bytes > 0 {
-                // SAFETY: this part of the mapping above is outside the area, and nothing refers to it.
-                unsafe { libc::munmap(slack.cast(), bytes) };
-            }
-        }
+        let memory = Mapped::anonymous(with_slack, libc::MAP_NORESERVE).map_err(failed)?;
+        let start = memory.start().wrapping_add(memory.start().align_offset(huge_size));
+        let area = Self { memory, start, huge_size, count, huge: true };
         area.advise(0, length, libc::MADV_HUGEPAGE)?;
         Ok(area)
     }
@@ -129,20 +109,10 @@ impl HugeArea {
 
     fn advise(&self, offset: usize, length: usize, advice: libc::c_int) -> Result<()> {
         debug_assert!(offset + length <= self.count * self.huge_size);
-        let at = self.start.wrapping_add(offset);
-        // SAFETY: the range is inside the area, which is mapped and ours alone; no reference to its
-        // content exists, so that it may read as zeros afterwards.
-        match unsafe { libc::madvise(at.cast(), length, advice) } {
-            0 => Ok(()),
-            _ => Err(Error::last("advise on", "memory of this process")),
-        }
-    }
-}
-
-impl Drop for HugeArea {
-    fn drop(&mut self) {
-        // SAFETY: the area was mapped by `map`, is unmapped once, and nothing refers to it.
-        unsafe { libc::munmap(self.start.cast(), self.count * self.huge_size) };
+        let offset = self.start.addr() - self.memory.start().addr() + offset;
+        self.memory
+            .advise_on(offset, length, advice)
+            .map_err(|error| Error::io("advise on", "memory of this process", error))
     }
 }
 

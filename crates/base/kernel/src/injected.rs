@@ -11,13 +11,13 @@
 //! its fields are atomics, so reading what the other side writes is never a data race.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pagemill_model::Pid;
 
+use crate::mapped::Mapped;
 use crate::pagemap::Region;
 use crate::{Error, Kind, Result};
 
@@ -483,12 +483,10 @@ fn futex_wait(word: &AtomicU32, value: u32, limit: Duration) {
 /// The tracer's mapping of a [`Control`].
 #[derive(Debug)]
 pub struct Shared {
-    at: NonNull<Control>,
+    memory: Mapped,
 }
 
-// SAFETY: the mapping is owned by the value and every field of `Control` is atomic.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: every field of the `Control` in it is atomic.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -500,37 +498,18 @@ impl Shared {
         file.set_len(CONTROL_OFFSET + CONTROL_BYTES)
             .map_err(|error| Error::io("size", object, error))?;
         file.write_all_at(code()?, 0).map_err(|error| Error::io("write", object, error))?;
-        // SAFETY: a fresh shared mapping of a file of sufficient length, at an address of the kernel's choice.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                CONTROL_BYTES as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                CONTROL_OFFSET as libc::off_t,
-            )
-        };
-        match NonNull::new(at.cast::<Control>()) {
-            Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { at }),
-            _ => Err(Error::last("map", object)),
-        }
+        let memory = Mapped::file(file.as_fd(), CONTROL_OFFSET, CONTROL_BYTES as usize)
+            .map_err(|error| Error::io("map", object, error))?;
+        Ok(Self { memory })
     }
 }
 
 impl std::ops::Deref for Shared {
     type Target = Control;
     fn deref(&self) -> &Control {
-        // SAFETY: `at` is page aligned, mapped for `CONTROL_BYTES` (larger than a `Control`, asserted
+        // SAFETY: it is page aligned, mapped for `CONTROL_BYTES` (larger than a `Control`, asserted
         // below) until drop, zero bytes are a valid `Control`, and all fields are atomics.
-        unsafe { self.at.as_ref() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `create` with this length and nothing borrows it any more.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), CONTROL_BYTES as usize) };
+        unsafe { &*self.memory.start().cast() }
     }
 }
 

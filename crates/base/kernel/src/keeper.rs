@@ -21,6 +21,7 @@
 
 mod dependent;
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,6 +32,7 @@ use pagemill_model::Pid;
 use dependent::{answer, depends, drops, forks, helped, is_shared};
 
 use crate::injected::Control;
+use crate::mapped::Mapped;
 use crate::seccomp::{self, Answer, Notified};
 use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
 
@@ -149,21 +151,9 @@ impl Keeper {
 
 /// Fresh memory for what is told.
 fn told() -> Result<&'static Told> {
-    // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-    let memory = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            size_of::<Told>(),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if memory == libc::MAP_FAILED {
-        return Err(Error::last("start", "the keeper of traced programs"));
-    }
-    let memory = memory.cast::<Told>();
+    let memory = Mapped::shared(size_of::<Told>())
+        .map_err(|error| Error::io("start", "the keeper of traced programs", error))?;
+    let memory = ManuallyDrop::new(memory).start().cast::<Told>();
     // SAFETY: mapped for its size, page aligned, never unmapped; zero bytes are a valid `Told`, all of atomics.
     Ok(unsafe { &*memory })
 }

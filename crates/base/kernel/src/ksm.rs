@@ -8,6 +8,7 @@
 use pagemill_model::Pid;
 
 use crate::error::present;
+use crate::mapped::Mapped;
 use crate::thp::Choice;
 use crate::{Error, Linux, Result};
 
@@ -130,42 +131,17 @@ pub struct ProcessStat {
 /// Tries whether this process may offer memory for merging (`MADV_MERGEABLE`), on a page of its own.
 /// Nothing is merged by this alone.
 pub fn try_to_offer() -> Result<()> {
-    let length = crate::page_size();
-    // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
-    // memory that exists.
-    let page = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if page == libc::MAP_FAILED {
-        return Err(Error::last("map", "a page"));
-    }
-    // SAFETY: the page was mapped above; the advice changes no content.
-    let offered = match unsafe { libc::madvise(page, length, libc::MADV_MERGEABLE) } {
-        0 => Ok(()),
-        _ => Err(Error::last("offer memory to", "KSM").advise("use a kernel with CONFIG_KSM=y")),
-    };
-    // SAFETY: the page was mapped above, is unmapped once, and nothing refers to it.
-    unsafe { libc::munmap(page, length) };
-    offered
+    let page = Mapped::anonymous(crate::page_size(), 0)
+        .map_err(|error| Error::io("map", "a page", error))?;
+    page.advise(libc::MADV_MERGEABLE).map_err(|error| {
+        Error::io("offer memory to", "KSM", error).advise("use a kernel with CONFIG_KSM=y")
+    })
 }
 
 impl Linux {
     /// Whether this process may change the settings: tried by opening `run` for writing.
     pub fn may_set_ksm(&self) -> Result<()> {
-        let path = self.path(format!("{DIRECTORY}/run"));
-        match std::fs::OpenOptions::new().write(true).open(&path) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                Err(Error::io("open", format_args!("{} for writing", path.display()), error))
-            }
-        }
+        self.may_write(format!("{DIRECTORY}/run"))
     }
 
     /// The settings in force. Fails with [`crate::Kind::NotFound`] on a kernel without KSM.
@@ -203,12 +179,6 @@ impl Linux {
             set("advisor_mode", mode)?;
         }
         set("run", &settings.run.number().to_string())
-    }
-
-    /// Starts or stops `ksmd`, all else unchanged.
-    pub fn set_ksm_run(&self, run: Run) -> Result<()> {
-        self.write(format!("{DIRECTORY}/run"), &run.number().to_string())
-            .map_err(|error| error.advise("KSM is set by root; see pagemill doctor"))
     }
 
     /// What KSM has achieved.

@@ -154,7 +154,7 @@ mod tests {
         let killed = Journal { found: before.clone(), holders: vec!["ksm.1.0".to_owned()] };
         Lock::take(&directory, NAME).unwrap();
         killed.store(&directory, NAME).unwrap();
-        linux.set_ksm_run(Run::Merge).unwrap();
+        linux.write("/sys/kernel/mm/ksm/run", "1").unwrap();
 
         let loan = borrow(&linux, &directory);
         assert_eq!(loan.found(), &before);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn settings_of_a_running_ksmd_are_left_alone() {
         let (_root, linux, directory) = machine();
-        linux.set_ksm_run(Run::Merge).unwrap();
+        linux.write("/sys/kernel/mm/ksm/run", "1").unwrap();
         let before = linux.ksm_settings().unwrap();
         match Loan::take(&linux, &directory).unwrap() {
             Taken::Running(settings) => assert_eq!(settings, before),

@@ -10,6 +10,7 @@ pub mod access_samples;
 pub mod anonymous;
 pub mod bpf;
 pub mod buddyinfo;
+mod bytes;
 pub mod cgroup;
 pub mod clock;
 pub mod compaction;
@@ -32,6 +33,7 @@ pub mod listening;
 pub mod load;
 pub mod load_samples;
 pub mod loan;
+mod mapped;
 pub mod maps;
 pub mod max_map_count;
 pub mod memfd;
@@ -166,6 +168,15 @@ impl Linux {
         let text = self.read(path)?;
         text.trim().parse().map_err(|_| {
             Error::malformed(path.display(), format_args!("{:?} is no number", text.trim()))
+        })
+    }
+
+    /// Whether this process may write to a file: tried by opening it.
+    pub(crate) fn may_write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = self.path(path);
+        let opened = fs::OpenOptions::new().write(true).open(&path);
+        opened.map(drop).map_err(|error| {
+            Error::io("open", format_args!("{} for writing", path.display()), error)
         })
     }
 

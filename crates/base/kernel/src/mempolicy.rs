@@ -4,6 +4,8 @@
 
 use pagemill_model::Pid;
 
+use crate::error::done;
+use crate::mapped::Mapped;
 use crate::{Error, Linux, Result};
 
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
@@ -64,13 +66,7 @@ fn bound_to(policy: &str) -> Option<String> {
 
 /// Anonymous memory of this process that comes from one node.
 #[derive(Debug)]
-pub struct Bound {
-    start: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the mapping is this value's alone, and is no thread's more than another's.
-unsafe impl Send for Bound {}
+pub struct Bound(Mapped);
 
 impl Bound {
     /// `len` bytes, zeroed, that `node` will provide as they are touched. `len` is rounded up to
@@ -79,22 +75,8 @@ impl Bound {
         /// `MPOL_BIND`.
         const BIND: libc::c_int = 2;
         let len = len.max(1).next_multiple_of(crate::page_size());
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
-        // memory of ours.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last("map", format_args!("{len} bytes")));
-        }
-        let bound = Self { start: start.cast(), len };
+        let memory = Mapped::anonymous(len, 0)
+            .map_err(|error| Error::io("map", format_args!("{len} bytes"), error))?;
         let mut mask = [0_u64; 16];
         if let Some(word) = mask.get_mut(node as usize / 64) {
             *word |= 1 << (node % 64);
@@ -102,12 +84,13 @@ impl Bound {
         // SAFETY: the range is the mapping made above; `mask` has the 1024 bits announced and lives
         // across the call (the kernel counts one bit less than it is told).
         let refused = unsafe {
-            libc::syscall(libc::SYS_mbind, start, len, BIND, mask.as_ptr(), 1024 + 1_usize, 0)
+            let (start, mask) = (memory.start(), mask.as_ptr());
+            libc::syscall(libc::SYS_mbind, start, len, BIND, mask, 1024 + 1_usize, 0)
         };
         if refused < 0 {
             return Err(Error::last("bind memory to", format_args!("node {node}")));
         }
-        Ok(bound)
+        Ok(Self(memory))
     }
 
     /// Takes the policy back: what has been touched stays where it is, and may move.
@@ -117,52 +100,41 @@ impl Bound {
         let none = std::ptr::null::<u64>();
         // SAFETY: the range is this value's own mapping; without a mask none is read.
         let refused = unsafe {
-            libc::syscall(libc::SYS_mbind, self.start, self.len, DEFAULT, none, 0_usize, 0)
+            libc::syscall(libc::SYS_mbind, self.0.start(), self.len(), DEFAULT, none, 0_usize, 0)
         };
         if refused < 0 { Err(Error::last("unbind", "memory")) } else { Ok(()) }
     }
 
     /// Asks for huge pages where it is touched from now on, so that few reads wait for a page table.
     pub fn ask_for_huge_pages(&mut self) -> Result<()> {
-        // SAFETY: the range is this value's own mapping; the advice changes no byte of it.
-        match unsafe { libc::madvise(self.start.cast(), self.len, libc::MADV_HUGEPAGE) } {
-            0 => Ok(()),
-            _ => Err(Error::last("ask for huge pages for", format_args!("{} bytes", self.len))),
-        }
+        self.0.advise(libc::MADV_HUGEPAGE).map_err(|error| {
+            Error::io("ask for huge pages for", format_args!("{} bytes", self.len()), error)
+        })
     }
 
     /// Locks it in memory.
     pub fn lock(&mut self) -> Result<()> {
         // SAFETY: the range is this value's own mapping; locking changes no byte of it.
-        match unsafe { libc::mlock(self.start.cast(), self.len) } {
-            0 => Ok(()),
-            _ => Err(Error::last("lock", format_args!("{} bytes", self.len))),
-        }
+        let locked = unsafe { libc::mlock(self.0.start().cast(), self.len()) };
+        done(locked, "lock", format_args!("{} bytes", self.len()))
     }
 
     /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is readable and writable for `len` bytes, zeroed by the kernel where it
         // was not written, lives as long as `self`, and nothing else refers to it.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.start(), self.len()) }
     }
 
     /// Bytes, whole pages.
     #[expect(clippy::len_without_is_empty, reason = "it has at least a page")]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
     /// Address of the first byte.
     pub fn address(&self) -> u64 {
-        self.start as u64
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `on` made, and no borrow of it outlives `self`.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
+        self.0.address()
     }
 }
 

@@ -174,6 +174,13 @@ mod tests {
     use crate::fixtures;
 
     #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(parse_list("0-3,6"), Some(vec![0, 1, 2, 3, 6]));
+        assert_eq!(parse_list("0"), Some(vec![0]));
+        assert_eq!(parse_list("0-x"), None);
+    }
+
+    #[test]
     fn a_node_without_cpus_is_read_with_its_latency_and_tier() {
         let nodes = fixtures::two_nodes().memory_nodes().unwrap();
         let [fast, slow] = nodes.as_slice() else { panic!("{nodes:?}") };

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use pagemill_model::Pid;
 
+use crate::error::done;
 use crate::signal::send;
-use crate::{Error, Linux, Result};
+use crate::{Linux, Result};
 
 /// Makes this process the one that orphans among its descendants become children of.
 pub fn adopt() -> Result<()> {
     // SAFETY: this option takes numbers only.
-    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(Error::last("set", "PR_SET_CHILD_SUBREAPER")),
-    }
+    done(
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) },
+        "set",
+        "PR_SET_CHILD_SUBREAPER",
+    )
 }
 
 /// Takes note of a child that has ended; whether it has.

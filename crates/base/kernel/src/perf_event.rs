@@ -24,6 +24,9 @@ use std::time::Duration;
 
 use pagemill_model::Pid;
 
+use crate::bytes::{long, word};
+use crate::error::done;
+use crate::mapped::Mapped;
 use crate::{Error, Kind, Linux, Result, page_size};
 
 /// What an event counts.
@@ -68,54 +71,39 @@ pub enum What {
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As perf(1) writes them.
-        f.write_str(match self {
-            Self::CpuClock => "cpu-clock",
-            Self::TaskClock => "task-clock",
-            Self::PageFaults => "page-faults",
-            Self::MinorFaults => "minor-faults",
-            Self::MajorFaults => "major-faults",
-            Self::ContextSwitches => "context-switches",
-            Self::Dummy => "dummy",
-            Self::Cycles => "cycles",
-            Self::Instructions => "instructions",
-            Self::CacheMisses => "cache-misses",
-            Self::DataTlbLoadMisses => "dTLB-load-misses",
-            Self::DataTlbStoreMisses => "dTLB-store-misses",
-            Self::InstructionTlbMisses => "iTLB-load-misses",
-            Self::Tracepoint(number) => return write!(f, "tracepoint {number}"),
-            Self::Unit { kind: 4, config } => {
-                return write!(f, "r{config:x} of the processor's core");
-            }
-            Self::Unit { kind, config } => return write!(f, "{config:#x} of unit {kind}"),
-        })
+        match self {
+            Self::Tracepoint(number) => write!(f, "tracepoint {number}"),
+            Self::Unit { kind: 4, config } => write!(f, "r{config:x} of the processor's core"),
+            Self::Unit { kind, config } => write!(f, "{config:#x} of unit {kind}"),
+            known => f.write_str(known.known().0),
+        }
     }
 }
 
 impl What {
-    /// `type` and `config` of the attributes (perf_event_open(2)).
-    fn numbers(self) -> (u32, u64) {
+    /// Its name, as perf(1) writes it, and `type` and `config` of the attributes (perf_event_open(2)).
+    fn known(self) -> (&'static str, u32, u64) {
         const HARDWARE: u32 = 0;
         const SOFTWARE: u32 = 1;
         const TRACEPOINT: u32 = 2;
         const CACHE: u32 = 3;
         // Cache events: which | operation << 8 | outcome << 16, outcome 1 is a miss.
         match self {
-            Self::CpuClock => (SOFTWARE, 0),
-            Self::TaskClock => (SOFTWARE, 1),
-            Self::PageFaults => (SOFTWARE, 2),
-            Self::ContextSwitches => (SOFTWARE, 3),
-            Self::MinorFaults => (SOFTWARE, 5),
-            Self::MajorFaults => (SOFTWARE, 6),
-            Self::Dummy => (SOFTWARE, 9),
-            Self::Cycles => (HARDWARE, 0),
-            Self::Instructions => (HARDWARE, 1),
-            Self::CacheMisses => (HARDWARE, 3),
-            Self::DataTlbLoadMisses => (CACHE, 3 | 1 << 16),
-            Self::DataTlbStoreMisses => (CACHE, 3 | 1 << 8 | 1 << 16),
-            Self::InstructionTlbMisses => (CACHE, 4 | 1 << 16),
-            Self::Tracepoint(number) => (TRACEPOINT, number),
-            Self::Unit { kind, config } => (kind, config),
+            Self::CpuClock => ("cpu-clock", SOFTWARE, 0),
+            Self::TaskClock => ("task-clock", SOFTWARE, 1),
+            Self::PageFaults => ("page-faults", SOFTWARE, 2),
+            Self::ContextSwitches => ("context-switches", SOFTWARE, 3),
+            Self::MinorFaults => ("minor-faults", SOFTWARE, 5),
+            Self::MajorFaults => ("major-faults", SOFTWARE, 6),
+            Self::Dummy => ("dummy", SOFTWARE, 9),
+            Self::Cycles => ("cycles", HARDWARE, 0),
+            Self::Instructions => ("instructions", HARDWARE, 1),
+            Self::CacheMisses => ("cache-misses", HARDWARE, 3),
+            Self::DataTlbLoadMisses => ("dTLB-load-misses", CACHE, 3 | 1 << 16),
+            Self::DataTlbStoreMisses => ("dTLB-store-misses", CACHE, 3 | 1 << 8 | 1 << 16),
+            Self::InstructionTlbMisses => ("iTLB-load-misses", CACHE, 4 | 1 << 16),
+            Self::Tracepoint(number) => ("", TRACEPOINT, number),
+            Self::Unit { kind, config } => ("", kind, config),
         }
     }
 }
@@ -280,7 +268,7 @@ pub struct Event {
 impl Event {
     /// Opens an event.
     pub fn open(attributes: &Attributes, target: Target) -> Result<Self> {
-        let (kind, config) = attributes.what.numbers();
+        let (_, kind, config) = attributes.what.known();
         let raw = Raw {
             kind,
             config,
@@ -354,10 +342,11 @@ impl Event {
     /// Samples every `period` counts from now on; what it inherited to others stays as it is.
     pub fn set_period(&self, period: u64) -> Result<()> {
         // SAFETY: `PERF_EVENT_IOC_PERIOD` reads one u64 through the pointer, which is valid for it.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), 0x4008_2404, &raw const period) } {
-            0 => Ok(()),
-            _ => Err(Error::last("set the period of", "a perf event")),
-        }
+        done(
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), 0x4008_2404, &raw const period) },
+            "set the period of",
+            "a perf event",
+        )
     }
 
     /// Has its samples written into the ring of `other`.
@@ -377,10 +366,7 @@ impl Event {
         action: &'static str,
     ) -> Result<()> {
         // SAFETY: the descriptor is open; these requests take a number as their argument.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) } {
-            0 => Ok(()),
-            _ => Err(Error::last(action, "a perf event")),
-        }
+        done(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) }, action, "a perf event")
     }
 
     /// The number that its samples carry.
@@ -443,13 +429,10 @@ pub enum Record {
 #[derive(Debug)]
 pub struct Ring {
     event: Event,
-    start: *mut u8,
+    memory: Mapped,
     /// Bytes of records: a power of two.
     size: usize,
 }
-
-// SAFETY: the mapping belongs to this value alone; `read` takes it exclusively.
-unsafe impl Send for Ring {}
 
 /// Offsets in the control page (`struct perf_event_mmap_page`).
 const HEAD: usize = 1024;
@@ -462,22 +445,11 @@ impl Ring {
     /// What a user may lock is `kernel.perf_event_mlock_kb` a processor, and `RLIMIT_MEMLOCK` beyond.
     pub fn map(event: Event, size: usize) -> Result<Self> {
         let size = size.max(page_size()).next_power_of_two();
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is open.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                page_size() + size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                event.fd.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last("map", format_args!("a ring of {size} bytes"))
-                .advise("sudo sysctl kernel.perf_event_mlock_kb=4096, or run as root"));
-        }
-        Ok(Self { event, start: start.cast(), size })
+        let memory = Mapped::file(event.as_fd(), 0, page_size() + size).map_err(|error| {
+            Error::io("map", format_args!("a ring of {size} bytes"), error)
+                .advise("sudo sysctl kernel.perf_event_mlock_kb=4096, or run as root")
+        })?;
+        Ok(Self { event, memory, size })
     }
 
     /// The event that the ring belongs to.
@@ -499,7 +471,10 @@ impl Ring {
         // SAFETY: both words lie in the control page, which is mapped for as long as `self` lives, are
         // aligned to eight bytes, and are shared with the kernel, which accesses them atomically.
         let (head, tail) = unsafe {
-            (&*self.start.add(HEAD).cast::<AtomicU64>(), &*self.start.add(TAIL).cast::<AtomicU64>())
+            (
+                &*self.memory.start().add(HEAD).cast::<AtomicU64>(),
+                &*self.memory.start().add(TAIL).cast::<AtomicU64>(),
+            )
         };
         let end = head.load(Ordering::Acquire);
         let mut at = tail.load(Ordering::Relaxed);
@@ -529,7 +504,7 @@ impl Ring {
         // does not exceed `size`, nor does the rest from the beginning (no record is longer than the
         // ring). The kernel does not write between tail and head, and `into` is not in the mapping.
         unsafe {
-            let records = self.start.add(page_size());
+            let records = self.memory.start().add(page_size());
             ptr::copy_nonoverlapping(records.add(from), into.as_mut_ptr(), first);
             let rest = (into.len() - first).min(self.size);
             ptr::copy_nonoverlapping(records, into.as_mut_ptr().add(first), rest);
@@ -537,28 +512,19 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.cast(), page_size() + self.size) };
-    }
-}
-
 /// A record's content by its type; `None` for types that nobody asked for.
 fn parse(kind: u32, body: &[u8]) -> Option<Record> {
     const LOST: u32 = 2;
     const SAMPLED: u32 = 9;
-    let long = |at: usize| Some(u64::from_ne_bytes(body.get(at..at + 8)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     match kind {
         SAMPLED => Some(Record::Sample(Sample {
-            identifier: long(0)?,
-            process: Pid(word(8)?),
-            thread: Pid(word(12)?),
-            time: long(16)?,
-            address: long(24)?,
+            identifier: long(body, 0)?,
+            process: Pid(word(body, 8)?),
+            thread: Pid(word(body, 12)?),
+            time: long(body, 16)?,
+            address: long(body, 24)?,
         })),
-        LOST => Some(Record::Lost(long(8)?)),
+        LOST => Some(Record::Lost(long(body, 8)?)),
         _ => None,
     }
 }
@@ -600,7 +566,8 @@ impl Linux {
     pub fn processors(&self) -> Result<Vec<u32>> {
         let path = "/sys/devices/system/cpu/online";
         let text = self.read(path)?;
-        parse_list(text.trim()).ok_or_else(|| Error::malformed(path, format_args!("{text:?}")))
+        crate::nodes::parse_list(&text)
+            .ok_or_else(|| Error::malformed(path, format_args!("{text:?}")))
     }
 
     /// The threads of `process` now.
@@ -618,27 +585,10 @@ impl Linux {
     }
 }
 
-/// A list such as `0-3,6`.
-fn parse_list(text: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        all.extend(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?);
-    }
-    Some(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::touch;
-
-    #[test]
-    fn lists_of_processors_are_read() {
-        assert_eq!(parse_list("0-3,6"), Some(vec![0, 1, 2, 3, 6]));
-        assert_eq!(parse_list("0"), Some(vec![0]));
-        assert_eq!(parse_list("0-x"), None);
-    }
 
     #[test]
     fn records_that_are_cut_short_are_none() {

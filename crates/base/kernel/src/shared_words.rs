@@ -11,14 +11,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 use tempfile::TempDir;
 
+use crate::mapped::Mapped;
 use crate::{Error, Kind, Result};
 
 /// A directory of this process.
@@ -65,7 +65,7 @@ fn forget_the_dead(place: &Path, name: &str) {
 /// The words, mapped.
 #[derive(Debug)]
 pub struct SharedWords {
-    start: *const AtomicU64,
+    memory: Mapped,
     count: usize,
     path: PathBuf,
     /// Kept so that nobody can shorten the file unseen by its last descriptor.
@@ -98,20 +98,15 @@ impl SharedWords {
         let file = options.open(&path).map_err(failed)?;
         let length = count * size_of::<AtomicU64>();
         file.set_len(length as u64).map_err(failed)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let fd = file.as_raw_fd();
         // All of it now: where memory runs out later, whoever writes there is killed.
         // SAFETY: an open descriptor and numbers.
-        let full = unsafe { libc::posix_fallocate(fd, 0, length as libc::off_t) };
+        let full = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length as libc::off_t) };
         if full != 0 {
             return Err(failed(io::Error::from_raw_os_error(full)));
         }
-        // SAFETY: a new shared mapping, at an address of the kernel's choice, of a file that is that long.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last("map", path.display()));
-        }
-        Ok(Self { start: start.cast(), count, path, _file: file, _room: room })
+        let memory = Mapped::file(file.as_fd(), 0, length)
+            .map_err(|error| Error::io("map", path.display(), error))?;
+        Ok(Self { memory, count, path, _file: file, _room: room })
     }
 
     /// Where it is, for those who are to map it.
@@ -123,14 +118,7 @@ impl SharedWords {
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has `count` words, aligned to a page, and lives as long as `self`. Words that other
         // processes change are atomic. The file was made by us for us alone; who shortens it could as well kill us.
-        unsafe { std::slice::from_raw_parts(self.start, self.count) }
-    }
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: made by `in_room` with this length; no reference outlives `self`.
-        unsafe { libc::munmap(self.start.cast_mut().cast(), self.count * size_of::<AtomicU64>()) };
+        unsafe { std::slice::from_raw_parts(self.memory.start().cast(), self.count) }
     }
 }
 

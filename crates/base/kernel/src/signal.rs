@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use pagemill_model::Pid;
 
+use crate::error::done;
 use crate::{Error, Result};
 
 /// What a user, a terminal or a service manager sends to a program. `SIGKILL` and `SIGSTOP` cannot be
@@ -172,19 +173,15 @@ impl Drop for Signals {
 /// Sends `signal` to process `pid`.
 pub fn send(pid: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
-    match unsafe { libc::kill(pid.0 as libc::pid_t, signal) } {
-        0 => Ok(()),
-        _ => Err(Error::last("send", format_args!("signal {signal} to process {pid}"))),
-    }
+    let sent = unsafe { libc::kill(pid.0 as libc::pid_t, signal) };
+    done(sent, "send", format_args!("signal {signal} to process {pid}"))
 }
 
 /// Sends `signal` to all processes of the group that `leader` leads.
 pub fn send_to_group(leader: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
-    match unsafe { libc::kill(-(leader.0 as libc::pid_t), signal) } {
-        0 => Ok(()),
-        _ => Err(Error::last("send", format_args!("signal {signal} to group {leader}"))),
-    }
+    let sent = unsafe { libc::kill(-(leader.0 as libc::pid_t), signal) };
+    done(sent, "send", format_args!("signal {signal} to group {leader}"))
 }
 
 /// Stops this process until somebody continues it.

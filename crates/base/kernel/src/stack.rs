@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 
 use crate::limits::Resource;
+use crate::mapped::Mapped;
 
 /// Bytes; what reads the command line takes a fifth of it in a build that is not optimised.
 const ENOUGH: usize = 2 << 20;
@@ -18,25 +19,16 @@ thread_local! {
 }
 
 /// Memory for a stack.
-struct Stack(NonNull<libc::c_void>);
+struct Stack(Mapped);
 
 impl Stack {
     /// None where a user may have no more memory either.
     fn map() -> Option<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let at = unsafe { libc::mmap(null_mut(), GUARD + ENOUGH, protection, flags, -1, 0) };
-        let stack = Self(NonNull::new(at).filter(|_| at != libc::MAP_FAILED)?);
+        let flags = libc::MAP_NORESERVE | libc::MAP_STACK;
+        let stack = Mapped::anonymous(GUARD + ENOUGH, flags).ok()?;
         // SAFETY: the lowest part of the mapping, which nothing uses yet.
-        (unsafe { libc::mprotect(at, GUARD, libc::PROT_NONE) } == 0).then_some(stack)
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and whoever ran on it has returned.
-        unsafe { libc::munmap(self.0.as_ptr(), GUARD + ENOUGH) };
+        let guarded = unsafe { libc::mprotect(stack.start().cast(), GUARD, libc::PROT_NONE) };
+        (guarded == 0).then_some(Self(stack))
     }
 }
 
@@ -57,7 +49,7 @@ fn on(stack: &Stack, mut work: &mut dyn FnMut()) {
     unsafe {
         libc::getcontext(there.as_mut_ptr());
         let there = there.assume_init_mut();
-        there.uc_stack.ss_sp = stack.0.as_ptr().byte_add(GUARD);
+        there.uc_stack.ss_sp = stack.0.start().add(GUARD).cast();
         there.uc_stack.ss_size = ENOUGH;
         there.uc_link = here.as_mut_ptr();
         libc::makecontext(there, enter, 0);
@@ -90,7 +82,7 @@ mod tests {
             deep = room.as_ptr() as usize;
             who = Some(std::thread::current().id());
         });
-        let lowest = stack.0.as_ptr() as usize;
+        let lowest = stack.0.address() as usize;
         assert!((lowest + GUARD..lowest + GUARD + ENOUGH).contains(&deep));
         assert_eq!(who, Some(std::thread::current().id()));
         let mut panic = None;

@@ -13,26 +13,26 @@
 //! `EFAULT`. That is why it is no barrier for a program that knows nothing of us.
 
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::mapped::Mapped;
 use crate::{Error, Kind, Linux, Result};
 
 // From <linux/userfaultfd.h>; the `libc` crate has none of it.
 const UFFD_USER_MODE_ONLY: libc::c_int = 1;
-const UFFD_API: u64 = 0xAA;
+pub(crate) const UFFD_API: u64 = 0xAA;
 const NEW: libc::c_ulong = 0xAA00;
-const API: libc::c_ulong = 0xC018_AA3F;
-const REGISTER: libc::c_ulong = 0xC020_AA00;
+pub(crate) const API: libc::c_ulong = 0xC018_AA3F;
+pub(crate) const REGISTER: libc::c_ulong = 0xC020_AA00;
 const WAKE: libc::c_ulong = 0x8010_AA02;
-const WRITE_PROTECT: libc::c_ulong = 0xC018_AA06;
+pub(crate) const WRITE_PROTECT: libc::c_ulong = 0xC018_AA06;
 const MOVE: libc::c_ulong = 0xC028_AA05;
 const REGISTER_MISSING: u64 = 1;
-const REGISTER_WRITE_PROTECT: u64 = 1 << 1;
-const PROTECT: u64 = 1;
+pub(crate) const REGISTER_WRITE_PROTECT: u64 = 1 << 1;
 
 /// How long a probe waits for what should happen at once.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,41 +67,6 @@ impl Features {
     pub fn move_pages(self) -> bool {
         self.0 & 1 << 16 != 0
     }
-}
-
-#[repr(C)]
-struct ApiArgument {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct Range {
-    start: u64,
-    len: u64,
-}
-
-#[repr(C)]
-struct RegisterArgument {
-    range: Range,
-    mode: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct ProtectArgument {
-    range: Range,
-    mode: u64,
-}
-
-#[repr(C)]
-struct MoveArgument {
-    dst: u64,
-    src: u64,
-    len: u64,
-    mode: u64,
-    moved: i64,
 }
 
 /// An open userfaultfd after its handshake, with all features switched on that change nothing by
@@ -179,48 +144,33 @@ impl Userfaultfd {
         let (from, to) = (Page::new()?, Page::new()?);
         from.fill(7);
         self.register(&to, REGISTER_MISSING)?;
-        let mut argument = MoveArgument {
-            dst: to.address(),
-            src: from.address(),
-            len: to.length as u64,
-            mode: 0,
-            moved: 0,
-        };
-        self.ioctl("move a page with", MOVE, &mut argument)?;
-        Ok(argument.moved == to.length as i64 && to.first() == 7)
+        let length = to.0.len() as u64;
+        let mut words = [to.address(), from.address(), length, 0, 0];
+        self.ask("move a page with", MOVE, &mut words)?;
+        Ok(words[4] == length && to.first() == 7)
     }
 
     fn register(&self, page: &Page, mode: u64) -> Result<()> {
-        let mut argument = RegisterArgument { range: page.range(), mode, ioctls: 0 };
-        self.ioctl("register memory with", REGISTER, &mut argument)
+        let [start, length] = page.range();
+        self.ask("register memory with", REGISTER, &mut [start, length, mode, 0])
     }
 
     fn protect(&self, page: &Page, on: bool) -> Result<()> {
-        let mode = if on { PROTECT } else { 0 };
-        self.ioctl(
-            "protect memory with",
-            WRITE_PROTECT,
-            &mut ProtectArgument { range: page.range(), mode },
-        )
+        let [start, length] = page.range();
+        self.ask("protect memory with", WRITE_PROTECT, &mut [start, length, u64::from(on)])
     }
 
     fn wake(&self, page: &Page) -> Result<()> {
-        self.ioctl("wake writers with", WAKE, &mut page.range())
+        self.ask("wake writers with", WAKE, &mut page.range())
     }
 
-    fn ioctl<T>(
+    fn ask<const N: usize>(
         &self,
         action: &'static str,
         request: libc::c_ulong,
-        argument: &mut T,
+        words: &mut [u64; N],
     ) -> Result<()> {
-        // SAFETY: each caller passes the structure that `<linux/userfaultfd.h>` declares for its
-        // request, exclusively borrowed; the addresses inside are of pages of ours, which the kernel
-        // checks.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, ptr::from_mut(argument)) } {
-            0 => Ok(()),
-            _ => Err(Error::last(action, "userfaultfd")),
-        }
+        ask(&self.fd, request, words).map_err(|error| Error::io(action, "userfaultfd", error))
     }
 
     /// Whether a fault arrives within `patience`.
@@ -294,65 +244,53 @@ fn descriptor(linux: &Linux, way: OpenMethod) -> Result<OwnedFd> {
 
 /// Agrees on the interface and on `features`; returns the features that the kernel has.
 fn handshake(fd: &OwnedFd, features: u64) -> Result<u64> {
-    let mut argument = ApiArgument { api: UFFD_API, features, ioctls: 0 };
-    // SAFETY: `UFFDIO_API` takes a `struct uffdio_api`, which `argument` is, exclusively borrowed.
-    match unsafe { libc::ioctl(fd.as_raw_fd(), API as _, ptr::from_mut(&mut argument)) } {
-        0 => Ok(argument.features),
-        _ => Err(Error::last("agree on the interface of", "userfaultfd")),
+    let mut words = [UFFD_API, features, 0];
+    ask(fd, API, &mut words)
+        .map_err(|error| Error::io("agree on the interface of", "userfaultfd", error))?;
+    Ok(words[1])
+}
+
+/// Asks a userfaultfd for something, with the words of the request's structure, which the kernel may write.
+pub(crate) fn ask<const N: usize>(
+    fd: &OwnedFd,
+    request: libc::c_ulong,
+    words: &mut [u64; N],
+) -> io::Result<()> {
+    assert_eq!(request as usize >> 16 & 0x3fff, size_of_val(words), "the size that it names");
+    // SAFETY: the structure has as many bytes as the request's number says, and is borrowed exclusively. Addresses in
+    // it are of the process that the descriptor is of; the kernel checks them, and no request unmaps any.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), request as _, words.as_mut_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// One anonymous page of our own.
-struct Page {
-    start: *mut libc::c_void,
-    length: usize,
-}
+struct Page(Mapped);
 
 impl Page {
     fn new() -> Result<Self> {
-        let length = crate::page_size();
-        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice touches no
-        // memory that exists.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last("map", "a page"));
-        }
-        Ok(Self { start, length })
+        let page = Mapped::anonymous(crate::page_size(), 0);
+        page.map(Self).map_err(|error| Error::io("map", "a page", error))
     }
 
     fn address(&self) -> u64 {
-        self.start as u64
+        self.0.address()
     }
 
-    fn range(&self) -> Range {
-        Range { start: self.address(), len: self.length as u64 }
+    fn range(&self) -> [u64; 2] {
+        [self.address(), self.0.len() as u64]
     }
 
     fn fill(&self, value: u8) {
-        // SAFETY: the page is ours, mapped, writable and `length` bytes long.
-        unsafe { ptr::write_bytes(self.start.cast::<u8>(), value, self.length) }
+        // SAFETY: the page is ours, mapped, writable and as long.
+        unsafe { ptr::write_bytes(self.0.start(), value, self.0.len()) }
     }
 
     fn first(&self) -> u8 {
         // SAFETY: the page is ours, mapped and readable; volatile because the kernel may have
         // changed it.
-        unsafe { ptr::read_volatile(self.start.cast::<u8>()) }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new`, is unmapped once, and no reference into it is left.
-        unsafe { libc::munmap(self.start, self.length) };
+        unsafe { ptr::read_volatile(self.0.start()) }
     }
 }
 

@@ -4,6 +4,7 @@ use pagemill_model::Pid;
 
 use super::{Bits, Counters, Object, Ring, objects};
 use crate::Result;
+use crate::bytes::{long, word};
 
 /// One fault, that is, the first access to a page since it was dropped, or its first write since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +73,13 @@ impl Access {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         Some(Self {
-            time: long(0)?,
-            address: long(8)?,
-            instruction: long(16)?,
-            thread: Pid(word(24)?),
-            what: word(28)?,
-            process: Pid(word(32)?),
+            time: long(bytes, 0)?,
+            address: long(bytes, 8)?,
+            instruction: long(bytes, 16)?,
+            thread: Pid(word(bytes, 24)?),
+            what: word(bytes, 28)?,
+            process: Pid(word(bytes, 32)?),
         })
     }
 }

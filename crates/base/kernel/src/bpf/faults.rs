@@ -4,6 +4,7 @@ use pagemill_model::fault::SUM_WITHIN;
 use pagemill_model::{Nanos, Order, Pid};
 
 use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
+use crate::bytes::{long, word};
 use crate::perf_event::{Attributes, Event, Target, What};
 use crate::{Error, Linux, Result};
 
@@ -55,19 +56,17 @@ pub struct Detail {
 
 impl Detail {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         Some(Self {
-            ended: long(0)?,
-            latency: long(8)?,
-            address: long(16)?,
-            after_allocation: long(24)?,
-            compaction: long(32)?,
-            reclaim: long(40)?,
-            process: Pid(word(48)?),
-            thread: Pid(word(52)?),
-            flags: word(56)?,
-            cpu: word(60)?,
+            ended: long(bytes, 0)?,
+            latency: long(bytes, 8)?,
+            address: long(bytes, 16)?,
+            after_allocation: long(bytes, 24)?,
+            compaction: long(bytes, 32)?,
+            reclaim: long(bytes, 40)?,
+            process: Pid(word(bytes, 48)?),
+            thread: Pid(word(bytes, 52)?),
+            flags: word(bytes, 56)?,
+            cpu: word(bytes, 60)?,
         })
     }
 }
@@ -105,15 +104,13 @@ impl Told {
         if bytes.len() != SUM_BYTES {
             return Detail::parse(bytes).map(Self::One);
         }
-        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         Some(Self::Short(Sum {
-            ended: long(0)?,
-            span: long(8)?,
-            took: long(16)?,
-            faults: long(24)?,
-            process: Pid(word(32)?),
-            thread: Pid(word(36)?),
+            ended: long(bytes, 0)?,
+            span: long(bytes, 8)?,
+            took: long(bytes, 16)?,
+            faults: long(bytes, 24)?,
+            process: Pid(word(bytes, 32)?),
+            thread: Pid(word(bytes, 36)?),
         }))
     }
 }
