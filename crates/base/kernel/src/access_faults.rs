@@ -16,6 +16,7 @@
 use std::collections::HashSet;
 
 use pagemill_model::Pid;
+use pagemill_model::perf_data::bit::{ADDR, CPU, IDENTIFIER, IP, RAW, TID, TIME};
 
 use crate::access_samples::opened;
 use crate::bpf::accesses::Access;
@@ -34,14 +35,6 @@ pub enum Source {
 
 /// Bytes of a ring, best first: what a user may lock differs.
 const SIZES: [usize; 5] = [8 << 20, 2 << 20, 512 << 10, 128 << 10, 32 << 10];
-
-const IP: u64 = 1 << 0;
-const TID: u64 = 1 << 1;
-const TIME: u64 = 1 << 2;
-const ADDR: u64 = 1 << 3;
-const CPU: u64 = 1 << 7;
-const RAW: u64 = 1 << 10;
-const IDENTIFIER: u64 = 1 << 16;
 
 const SAMPLED: u32 = 9;
 const LOST: u32 = 2;

@@ -18,6 +18,9 @@
 //! Always true: a sample is told once, in the order of its processor; what found no room is counted.
 
 use pagemill_model::Pid;
+use pagemill_model::perf_data::bit::{
+    ADDR, CPU, IDENTIFIER, IP, SOURCE, TID, TIME, USER_REGISTERS, WEIGHT,
+};
 
 use crate::bytes::{long, word};
 use crate::perf_event::{Attributes, Event, Ring, Target, What};
@@ -50,16 +53,7 @@ pub type Registers = [u64; 18];
 /// Their bits: all but the segments.
 const REGISTERS: u64 = 0x3ff | 0xff << 16;
 
-const IP: u64 = 1 << 0;
-const TID: u64 = 1 << 1;
-const TIME: u64 = 1 << 2;
-const ADDR: u64 = 1 << 3;
-const CPU: u64 = 1 << 7;
-const USER_REGISTERS: u64 = 1 << 12;
-const WEIGHT: u64 = 1 << 14;
-const DATA_SOURCE: u64 = 1 << 15;
-const IDENTIFIER: u64 = 1 << 16;
-const HARDWARE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU | WEIGHT | DATA_SOURCE;
+const HARDWARE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU | WEIGHT | SOURCE;
 const CLOCK: u64 = IDENTIFIER | IP | TID | TIME | CPU | USER_REGISTERS;
 
 /// One sample.

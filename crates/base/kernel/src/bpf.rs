@@ -50,6 +50,20 @@ pub struct Object {
     btf: Btf,
 }
 
+/// The ways to attach a program to a place in the kernel.
+macro_rules! attachment {
+    ($($(#[doc = $about:literal])+ $name:ident by $kind:ty, $what:literal;)*) => {$(
+        $(#[doc = $about])+
+        fn $name(&mut self, program: &str, place: &str) -> Result<()> {
+            let (found, btf) = self.program::<$kind>(program)?;
+            let outcome = found.load(place, btf).and_then(|()| found.attach());
+            outcome.map(drop).map_err(|error| {
+                failed("attach", format_args!(concat!("{} to ", $what, "{}"), program, place), &error)
+            })
+        }
+    )*};
+}
+
 impl Object {
     /// Creates the maps of `object` and relocates its programs; no program is in the kernel yet.
     /// `constants` are the values of its `const volatile` globals.
@@ -74,31 +88,13 @@ impl Object {
         Ok(Self { name, programs, btf })
     }
 
-    /// Loads `program` and has it run at the tracepoint `tracepoint`.
-    fn attach_tracepoint(&mut self, program: &str, tracepoint: &str) -> Result<()> {
-        let (found, btf) = self.program::<BtfTracePoint>(program)?;
-        let outcome = found.load(tracepoint, btf).and_then(|()| found.attach());
-        outcome
-            .map(drop)
-            .map_err(|error| failed("attach", format_args!("{program} to {tracepoint}"), &error))
-    }
-
-    /// Loads `program` and has it run when the kernel's `function` is entered.
-    fn attach_entry(&mut self, program: &str, function: &str) -> Result<()> {
-        let (found, btf) = self.program::<FEntry>(program)?;
-        let outcome = found.load(function, btf).and_then(|()| found.attach());
-        outcome.map(drop).map_err(|error| {
-            failed("attach", format_args!("{program} to the entry of {function}"), &error)
-        })
-    }
-
-    /// Loads `program` and has it run when the kernel's `function` returns.
-    fn attach_exit(&mut self, program: &str, function: &str) -> Result<()> {
-        let (found, btf) = self.program::<FExit>(program)?;
-        let outcome = found.load(function, btf).and_then(|()| found.attach());
-        outcome.map(drop).map_err(|error| {
-            failed("attach", format_args!("{program} to the exit of {function}"), &error)
-        })
+    attachment! {
+        /// Loads `program` and has it run at each event of `tracepoint`.
+        attach_tracepoint by BtfTracePoint, "";
+        /// Loads `program` and has it run when the kernel's function is entered.
+        attach_entry by FEntry, "the entry of ";
+        /// Loads `program` and has it run when the kernel's function returns.
+        attach_exit by FExit, "the exit of ";
     }
 
     /// Loads `program`, to be run by events.

@@ -236,14 +236,7 @@ pub fn left_over(directory: &Path) -> Result<bool> {
 /// Whether this kernel's DAMON moves the pages of a process (6.17), and not only physical memory; watches
 /// this process for a moment.
 pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
-    let watch = Watch { target: Target::Process(Pid::own()), schemes: vec![Scheme::counting()] };
-    let attributes = Attributes {
-        sample: Duration::from_millis(5),
-        aggregate: Duration::from_millis(20),
-        regions: 10,
-        tuning: None,
-    };
-    let _monitor = Monitor::start(linux, directory, &[watch], attributes)?;
+    let _monitor = watch_myself(linux, directory)?;
     // Several destinations came with it, and show.
     Ok(linux.path(format!("{KDAMONDS}/0/contexts/0/schemes/0/dests")).exists())
 }
@@ -554,17 +547,20 @@ fn busy(threads: u64, running: u64) -> Error {
     .advise("stop them (damo stop; echo 0 > /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds)")
 }
 
-/// Finds out whether DAMON works here: watches this process for a moment.
-pub fn probe(linux: &Linux) -> Result<()> {
+fn watch_myself(linux: &Linux, directory: &Path) -> Result<Monitor> {
+    let watch = Watch { target: Target::Process(Pid::own()), schemes: vec![Scheme::counting()] };
     let attributes = Attributes {
         sample: Duration::from_millis(5),
         aggregate: Duration::from_millis(20),
         regions: 10,
         tuning: None,
     };
-    let target = Target::Process(Pid::own());
-    let watch = Watch { target, schemes: vec![Scheme::counting()] };
-    let monitor = Monitor::start(linux, &loan::directory(linux), &[watch], attributes)?;
+    Monitor::start(linux, directory, &[watch], attributes)
+}
+
+/// Finds out whether DAMON works here: watches this process for a moment.
+pub fn probe(linux: &Linux) -> Result<()> {
+    let monitor = watch_myself(linux, &loan::directory(linux))?;
     monitor.regions(0).map(|_| ())
 }
 

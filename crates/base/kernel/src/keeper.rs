@@ -34,7 +34,7 @@ use dependent::{answer, depends, drops, forks, helped, is_shared};
 use crate::injected::Control;
 use crate::mapped::Mapped;
 use crate::seccomp::{self, Answer, Notified};
-use crate::{Error, Linux, Result, heartbeat, pidfd, signal};
+use crate::{Error, Linux, Result, heartbeat, pidfd, poll, signal};
 
 /// Mappers that the keeper knows of.
 const MAPPERS: usize = 1 << 15;
@@ -196,7 +196,7 @@ impl StandBy {
         let tracer = Pid::own();
         let (fd, of_program) = (pidfd::open(tracer)?, pidfd::open(program)?);
         apart(|| {
-            while told.released.load(Ordering::Acquire) == 0 && !readable(fd.as_raw_fd(), MOMENT) {}
+            while told.released.load(Ordering::Acquire) == 0 && !readable(&fd, MOMENT) {}
             // The call may be under way.
             for _ in 0..100 {
                 if told.released.load(Ordering::Acquire) != 0 {
@@ -239,7 +239,7 @@ fn keep(told: &Told, ours: (RawFd, RawFd), pid: Pid, patience: Duration, rescue:
     let mut seen = (told.beats.load(Ordering::Relaxed), Instant::now());
     let mut died = false;
     while told.released.load(Ordering::Acquire) == 0 && !died {
-        died = readable(tracer.as_raw_fd(), LOOK);
+        died = readable(&tracer, LOOK);
         end_if_unused(&listener);
         let beats = told.beats.load(Ordering::Relaxed);
         // Whom the terminal stops, and so our parent and our program, is to go on; and whom a debugger holds.
@@ -281,8 +281,7 @@ fn keep(told: &Told, ours: (RawFd, RawFd), pid: Pid, patience: Duration, rescue:
     let mut lost = Lost::near(&listener, latest);
     loop {
         let idle = mappers.is_empty() && lost.calls.is_empty();
-        let called =
-            readable(listener.as_raw_fd(), Duration::from_secs(if idle { 3600 } else { 1 }));
+        let called = readable(&listener, Duration::from_secs(if idle { 3600 } else { 1 }));
         helper.take_from_dead(&mut mappers);
         helper.help_forks(&mappers);
         lost.end(&listener, &mappers);
@@ -324,9 +323,8 @@ struct Helper<'a> {
 impl Helper<'_> {
     /// Answers what mappers had received that have ended, and forgets them.
     fn take_from_dead(&self, mappers: &mut Vec<Mapper>) {
-        let living = |mapper: &Mapper| {
-            mapper.end.as_ref().is_some_and(|end| !readable(end.as_raw_fd(), Duration::ZERO))
-        };
+        let living =
+            |mapper: &Mapper| mapper.end.as_ref().is_some_and(|end| !readable(end, Duration::ZERO));
         let (live, dead): (Vec<_>, Vec<_>) = std::mem::take(mappers).into_iter().partition(living);
         *mappers = live;
         for mapper in dead {
@@ -477,11 +475,8 @@ fn alone(listener: RawFd, tracer: RawFd) -> (OwnedFd, OwnedFd) {
     }
 }
 
-fn readable(fd: RawFd, limit: Duration) -> bool {
-    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: `polled` is one exclusively borrowed entry.
-    let found = unsafe { libc::poll(&mut polled, 1, limit.as_millis() as libc::c_int) };
-    found > 0 && polled.revents != 0
+fn readable(fd: &OwnedFd, limit: Duration) -> bool {
+    poll::look(fd, limit).is_ok_and(|found| !found.is_empty())
 }
 
 fn end_if_unused(listener: &OwnedFd) {

@@ -26,7 +26,7 @@ pub enum Run {
 }
 
 impl Run {
-    fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self {
             Self::Rest => 0,
             Self::Merge => 1,
@@ -50,38 +50,7 @@ pub struct Settings {
     pub smart_scan: Option<u64>,
 }
 
-impl Settings {
-    /// As many lines of `key value`; [`Settings::parse`] reads them.
-    pub(crate) fn to_text(&self) -> String {
-        let mut text = format!(
-            "run {}\npages_to_scan {}\nsleep_millisecs {}\n",
-            self.run.number(),
-            self.pages_to_scan,
-            self.sleep_millisecs
-        );
-        if let Some(mode) = &self.advisor_mode {
-            text += &format!("advisor_mode {mode}\n");
-        }
-        if let Some(smart) = self.smart_scan {
-            text += &format!("smart_scan {smart}\n");
-        }
-        text
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let value =
-            |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        Some(Self {
-            run: parse_run(value("run")?)?,
-            pages_to_scan: value("pages_to_scan")?.parse().ok()?,
-            sleep_millisecs: value("sleep_millisecs")?.parse().ok()?,
-            advisor_mode: value("advisor_mode").map(str::to_owned),
-            smart_scan: value("smart_scan").and_then(|value| value.parse().ok()),
-        })
-    }
-}
-
-fn parse_run(text: &str) -> Option<Run> {
+pub(crate) fn parse_run(text: &str) -> Option<Run> {
     match text.trim() {
         "0" => Some(Run::Rest),
         "1" => Some(Run::Merge),
@@ -222,6 +191,7 @@ fn parse_process_stat(text: &str) -> ProcessStat {
 mod tests {
     use super::*;
     use crate::fixtures;
+    use crate::loan::Settings as _;
 
     fn settings() -> Settings {
         Settings {

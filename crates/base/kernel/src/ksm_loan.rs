@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pagemill_model::Pid;
 
-use crate::ksm::{Run, Settings};
+use crate::ksm::{Run, Settings, parse_run};
 use crate::{Linux, Result, loan};
 
 const NAME: &str = "ksm";
@@ -14,12 +14,33 @@ const NAME: &str = "ksm";
 impl loan::Settings for Settings {
     const EXTENSION: &'static str = "journal";
 
+    /// As many lines of `key value`; [`Settings::parse`] reads them.
     fn to_text(&self) -> String {
-        Settings::to_text(self)
+        let mut text = format!(
+            "run {}\npages_to_scan {}\nsleep_millisecs {}\n",
+            self.run.number(),
+            self.pages_to_scan,
+            self.sleep_millisecs
+        );
+        if let Some(mode) = &self.advisor_mode {
+            text += &format!("advisor_mode {mode}\n");
+        }
+        if let Some(smart) = self.smart_scan {
+            text += &format!("smart_scan {smart}\n");
+        }
+        text
     }
 
     fn parse(text: &str) -> Option<Self> {
-        Settings::parse(text)
+        let value =
+            |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        Some(Self {
+            run: parse_run(value("run")?)?,
+            pages_to_scan: value("pages_to_scan")?.parse().ok()?,
+            sleep_millisecs: value("sleep_millisecs")?.parse().ok()?,
+            advisor_mode: value("advisor_mode").map(str::to_owned),
+            smart_scan: value("smart_scan").and_then(|value| value.parse().ok()),
+        })
     }
 
     fn restore(&self, linux: &Linux) -> Result<()> {

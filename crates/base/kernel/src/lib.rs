@@ -35,7 +35,6 @@ pub mod load_samples;
 pub mod loan;
 mod mapped;
 pub mod maps;
-pub mod max_map_count;
 pub mod memfd;
 pub mod mempolicy;
 mod mount;

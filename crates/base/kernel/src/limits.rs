@@ -1,5 +1,7 @@
 //! What this process may use at most (getrlimit(2)).
 
+use crate::{Linux, Result};
+
 /// A limit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
@@ -23,6 +25,14 @@ impl Resource {
     }
 }
 
+impl Linux {
+    /// How many mappings a process may have (`vm.max_map_count`). Remapping needs one for each page that leaves its
+    /// place.
+    pub fn max_map_count(&self) -> Result<u64> {
+        self.read_number("/proc/sys/vm/max_map_count")
+    }
+}
+
 /// What to do about an error that says nothing but that something has run out here.
 pub fn advice(error: &std::io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {
@@ -39,6 +49,11 @@ pub fn advice(error: &std::io::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_of_a_real_machine_reads() {
+        assert_eq!(crate::fixtures::debian().max_map_count().unwrap(), 65_530);
+    }
 
     #[test]
     fn the_limit_of_descriptors_is_what_the_kernel_says() {

@@ -263,24 +263,20 @@ pub fn is_lent(directory: &Path, name: &str) -> bool {
 /// Restores every file that killed borrowers left changed, whatever the name of the loan. The names
 /// and what was restored.
 pub fn recover_files(linux: &Linux, directory: &Path) -> Result<Vec<(String, Files)>> {
-    let mut restored = Vec::new();
-    for name in names(directory)? {
-        if let Some(files) = recover::<Files>(linux, directory, &name)? {
-            restored.push((name, files));
-        }
-    }
-    Ok(restored)
+    of_each_name(directory, |name| recover(linux, directory, name))
 }
 
 /// The files that killed borrowers left changed, by the name of the loan; changes nothing.
 pub fn left_over_files(directory: &Path) -> Result<Vec<(String, Files)>> {
-    let mut left = Vec::new();
-    for name in names(directory)? {
-        if let Some(files) = left_over::<Files>(directory, &name)? {
-            left.push((name, files));
-        }
-    }
-    Ok(left)
+    of_each_name(directory, |name| left_over(directory, name))
+}
+
+fn of_each_name(
+    directory: &Path,
+    find: impl Fn(&str) -> Result<Option<Files>>,
+) -> Result<Vec<(String, Files)>> {
+    let found = |name: String| Ok(find(&name)?.map(|files| (name, files)));
+    names(directory)?.into_iter().map(found).filter_map(Result::transpose).collect()
 }
 
 /// Loans of files that have a journal.

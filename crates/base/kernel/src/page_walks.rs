@@ -19,6 +19,7 @@ use pagemill_model::Pid;
 
 use crate::huge_costs;
 use crate::perf_event::{Attributes, Event, Target, What};
+use crate::tier_latency::processor;
 use crate::{Error, Kind, Linux, Result};
 
 /// Events for walks, and what one count of them is.
@@ -38,15 +39,11 @@ const CORE: u32 = 4;
 
 /// The events of a processor: their name, and whether they count cycles.
 fn events(cpuinfo: &str) -> (&'static str, Vec<What>, bool) {
-    let field = |name: &str| {
-        let line = cpuinfo.lines().find(|line| line.split(':').next().map(str::trim) == Some(name));
-        line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim())
-    };
-    let number = |name: &str| field(name).parse::<u32>().unwrap_or(0);
+    let processor = processor(cpuinfo);
     let raw = |config| What::Unit { kind: CORE, config };
     // Umask 0x10 and a threshold of one: cycles in which at least one walk was under way.
     let active = |event: u64| raw(event | 0x10 << 8 | 1 << 24);
-    match (field("vendor_id"), number("cpu family"), number("model")) {
+    match (processor.vendor.as_str(), processor.family, processor.model) {
         (
             "GenuineIntel",
             6,

@@ -22,7 +22,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
 use pagemill_model::Pid;
+use pagemill_model::perf_data::bit;
 
 use crate::bytes::{long, word};
 use crate::error::done;
@@ -244,7 +248,7 @@ struct Raw {
 }
 
 /// What each sample holds: identifier, process and thread, time, address.
-const SAMPLE: u64 = 1 << 16 | 1 << 1 | 1 << 2 | 1 << 3;
+const SAMPLE: u64 = bit::IDENTIFIER | bit::TID | bit::TIME | bit::ADDR;
 /// Beside the count, for how long the event was enabled and for how long it counted.
 const READ: u64 = 1 | 2;
 
@@ -531,26 +535,17 @@ fn parse(kind: u32, body: &[u8]) -> Option<Record> {
 
 /// Waits until one of the rings has records, at most `timeout`.
 pub fn wait(rings: &[Ring], timeout: Duration) -> Result<()> {
-    let mut waiting: Vec<libc::pollfd> = rings
-        .iter()
-        .map(|ring| libc::pollfd {
-            fd: ring.event.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    let milliseconds = timeout.as_millis().min(60_000) as i32;
-    // SAFETY: the array is exclusively borrowed and its length is the one given.
-    let ready =
-        unsafe { libc::poll(waiting.as_mut_ptr(), waiting.len() as libc::nfds_t, milliseconds) };
+    let polled = |ring| PollFd::new(ring, PollFlags::IN);
+    let mut waiting: Vec<_> = rings.iter().map(Ring::event).map(polled).collect();
+    let limit = Timespec::try_from(timeout.min(Duration::from_secs(60))).ok();
+    let ready = poll(&mut waiting, limit.as_ref());
     // A ring whose threads have all ended is always ready: do not spin on it.
-    if waiting.iter().any(|waiting| waiting.revents & libc::POLLHUP != 0) {
+    if waiting.iter().any(|waiting| waiting.revents().contains(PollFlags::HUP)) {
         std::thread::sleep(timeout.min(Duration::from_millis(5)));
     }
     match ready {
-        0.. => Ok(()),
-        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(Error::last("wait for", "perf events")),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io("wait for", "perf events", error.into())),
     }
 }
 

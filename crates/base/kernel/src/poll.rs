@@ -1,6 +1,6 @@
 //! `poll(2)`: sleeping until one of several descriptors has something.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +22,13 @@ pub fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(Error::io("wait for", "descriptors", error.into())),
     }
+}
+
+/// What a descriptor has by the end of `limit`: something to read, and whatever else is told unasked; nothing then.
+pub(crate) fn look(descriptor: impl AsFd, limit: Duration) -> rustix::io::Result<PollFlags> {
+    let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+    poll(&mut polled, Timespec::try_from(limit).ok().as_ref())?;
+    Ok(polled[0].revents())
 }
 
 /// Takes the count out of an event descriptor that does not block.

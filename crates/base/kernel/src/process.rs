@@ -117,10 +117,7 @@ impl Status {
 impl Linux {
     /// Identity and CPU time of `pid`.
     pub fn stat(&self, pid: Pid) -> Result<Stat> {
-        let text = self.read_of(pid, "stat")?;
-        parse_stat(&text).ok_or_else(|| {
-            Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
-        })
+        self.parsed_stat(pid, parse_stat)
     }
 
     /// The same of a process that somebody named: one that is gone is an error in words for them.
@@ -136,8 +133,12 @@ impl Linux {
 
     /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
     pub fn layout(&self, pid: Pid) -> Result<ProgramLayout> {
+        self.parsed_stat(pid, parse_layout)
+    }
+
+    fn parsed_stat<T>(&self, pid: Pid, parse: fn(&str) -> Option<T>) -> Result<T> {
         let text = self.read_of(pid, "stat")?;
-        parse_layout(&text).ok_or_else(|| {
+        parse(&text).ok_or_else(|| {
             Error::malformed(self.process_file(pid, "stat").display(), format_args!("{text:?}"))
         })
     }
@@ -391,29 +392,17 @@ pub struct DescriptorLimit {
 
 /// How many descriptors process `pid` may have.
 pub fn descriptor_limit(pid: Pid) -> Result<DescriptorLimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: nothing is set; `limit` is valid for writes.
-    let done = unsafe {
-        libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit)
-    };
-    if done == 0 {
-        return Ok(DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max });
-    }
-    Err(Error::last("read", format_args!("the limits of process {pid}")))
+    limit(pid, libc::RLIMIT_NOFILE, None)
+        .map(|limit| DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
+        .map_err(|error| Error::io("read", format_args!("the limits of process {pid}"), error))
 }
 
 /// Sets how many descriptors process `pid` may have.
 pub fn set_descriptor_limit(pid: Pid, limit: DescriptorLimit) -> Result<()> {
     let limit = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
-    // SAFETY: `limit` is only read; nothing is written back.
-    let done = unsafe {
-        libc::prlimit(pid.0 as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut())
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(Error::last("set", format_args!("the limits of process {pid}")))
-    }
+    self::limit(pid, libc::RLIMIT_NOFILE, Some(&limit))
+        .map(drop)
+        .map_err(|error| Error::io("set", format_args!("the limits of process {pid}"), error))
 }
 
 /// Limits of a process on its memory, raised as far as the caller may until this is dropped: for mappings that are not
@@ -429,17 +418,13 @@ impl Lifted {
     pub fn of(pid: Pid) -> Self {
         let mut were = Vec::new();
         for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
-            let mut was = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: nothing is set; `was` is valid for writes.
-            let known = unsafe {
-                libc::prlimit(pid.0 as libc::pid_t, resource, std::ptr::null(), &mut was) == 0
+            let Ok(was) = limit(pid, resource, None) else { continue };
+            let to = |most| libc::rlimit { rlim_cur: most, rlim_max: most };
+            let raised = || {
+                let mut most = [u64::MAX, was.rlim_max].into_iter();
+                most.any(|most| limit(pid, resource, Some(&to(most))).is_ok())
             };
-            let everything = libc::rlimit { rlim_cur: u64::MAX, rlim_max: u64::MAX };
-            let allowed = libc::rlimit { rlim_cur: was.rlim_max, rlim_max: was.rlim_max };
-            if known
-                && was.rlim_cur != u64::MAX
-                && (limit(pid, resource, &everything) || limit(pid, resource, &allowed))
-            {
+            if was.rlim_cur != u64::MAX && raised() {
                 were.push((resource, was));
             }
         }
@@ -451,15 +436,24 @@ impl Drop for Lifted {
     fn drop(&mut self) {
         for (resource, was) in &self.were {
             // It may have ended.
-            limit(self.pid, *resource, was);
+            let _ = limit(self.pid, *resource, Some(was));
         }
     }
 }
 
-/// Sets a limit of a process; whether it is set.
-fn limit(pid: Pid, resource: libc::__rlimit_resource_t, limit: &libc::rlimit) -> bool {
-    // SAFETY: `limit` is only read; nothing is written back.
-    unsafe { libc::prlimit(pid.0 as libc::pid_t, resource, limit, std::ptr::null_mut()) == 0 }
+/// A limit of a process, as it was before it was set to a new one, if there is one.
+fn limit(
+    pid: Pid,
+    resource: libc::__rlimit_resource_t,
+    new: Option<&libc::rlimit>,
+) -> std::io::Result<libc::rlimit> {
+    let mut was = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the new limit, if any, is only read; `was` is valid for writes.
+    match unsafe { libc::prlimit(pid.0 as libc::pid_t, resource, new, &mut was) } {
+        0 => Ok(was),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

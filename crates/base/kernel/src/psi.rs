@@ -67,11 +67,7 @@ pub struct Pressure {
 impl Linux {
     /// Pressure of the whole system.
     pub fn pressure(&self, resource: Resource) -> Result<Pressure> {
-        let path = self.pressure_file(resource);
-        // With psi=0 the file exists and reading it fails with EOPNOTSUPP.
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| Error::io("read", path.display(), error).advise(ADVICE))?;
-        parse(&text).ok_or_else(|| Error::malformed(path.display(), format_args!("{text:?}")))
+        read_file(&self.pressure_file(resource))
     }
 
     /// The system's pressure file, for [`Trigger::open`].
@@ -82,6 +78,7 @@ impl Linux {
 
 /// Pressure that a cgroup's own file states, such as `memory.pressure` of a version 2 group.
 pub fn read_file(path: &Path) -> Result<Pressure> {
+    // With psi=0 the file exists and reading it fails with EOPNOTSUPP.
     let text = std::fs::read_to_string(path)
         .map_err(|error| Error::io("read", path.display(), error).advise(ADVICE))?;
     parse(&text).ok_or_else(|| Error::malformed(path.display(), format_args!("{text:?}")))

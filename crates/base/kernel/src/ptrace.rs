@@ -251,11 +251,14 @@ pub fn listen(thread: Pid) -> Result<()> {
 
 /// The registers of a stopped thread.
 pub fn registers(thread: Pid) -> Result<Registers> {
-    // SAFETY: all of `Registers` is integers, for which zero is valid.
-    let mut registers: Registers = unsafe { std::mem::zeroed() };
-    request(libc::PTRACE_GETREGS, thread, 0, (&raw mut registers) as usize)
-        .map_err(of("look at", thread))?;
-    Ok(registers)
+    // SAFETY: zero bytes are valid registers.
+    get(libc::PTRACE_GETREGS, thread, 0, unsafe { std::mem::zeroed() })
+}
+
+/// What the kernel answers to a request that writes a value of this type to where `data` points.
+fn get<T>(what: libc::c_uint, thread: Pid, address: usize, mut value: T) -> Result<T> {
+    request(what, thread, address, (&raw mut value) as usize).map_err(of("look at", thread))?;
+    Ok(value)
 }
 
 /// Sets the registers of a stopped thread.
@@ -277,10 +280,7 @@ pub fn poke(thread: Pid, address: u64, bytes: &[u8]) -> Result<()> {
 
 /// The blocked signals of a stopped thread, a bit each.
 pub fn signal_mask(thread: Pid) -> Result<u64> {
-    let mut mask = 0_u64;
-    request(libc::PTRACE_GETSIGMASK, thread, 8, (&raw mut mask) as usize)
-        .map_err(of("look at", thread))?;
-    Ok(mask)
+    get(libc::PTRACE_GETSIGMASK, thread, 8, 0)
 }
 
 /// Sets the blocked signals of a stopped thread.
@@ -291,10 +291,7 @@ pub fn set_signal_mask(thread: Pid, mask: u64) -> Result<()> {
 
 /// The number that came with the last event of a stopped thread.
 pub fn message(thread: Pid) -> Result<u64> {
-    let mut message = 0_u64;
-    request(libc::PTRACE_GETEVENTMSG, thread, 0, (&raw mut message) as usize)
-        .map_err(of("look at", thread))?;
-    Ok(message)
+    get(libc::PTRACE_GETEVENTMSG, thread, 0, 0)
 }
 
 /// The next thread with something to say; `None` if none has at the moment, or none is left.

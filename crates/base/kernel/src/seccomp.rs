@@ -10,10 +10,13 @@
 //! ```
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
 
 use pagemill_model::Pid;
 
-use crate::{Error, Result, injected};
+use crate::{Error, Result, injected, poll};
 
 const ALLOW: u32 = 0x7fff_0000;
 const TRACE: u32 = 0x7ff0_0000;
@@ -95,14 +98,9 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
     // Our code is brought into a program that has inherited the filter by a call of the program's own.
     let home = (injected::CODE >> 32) as u32;
     let away = [(LOAD, 0, 0, argument(0) + 4), (EQUAL, 1, 0, home), (RETURN, 0, 0, NOTIFY)];
-    let mut inspect = |number: libc::c_long, block: &[Instruction]| {
-        // Skips the block, and comes out of it with the number loaded again.
-        code.push((EQUAL, 0, (block.len() + 1) as u8, number as u32));
-        code.extend(block);
-        code.push((RETURN, 0, 0, ALLOW));
-    };
-    inspect(libc::SYS_mmap, &away);
+    inspect(&mut code, libc::SYS_mmap, &away);
     inspect(
+        &mut code,
         libc::SYS_mprotect,
         &[
             (LOAD, 0, 0, argument(2)),
@@ -111,6 +109,7 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
         ],
     );
     inspect(
+        &mut code,
         libc::SYS_clone,
         &[
             (LOAD, 0, 0, argument(0)),
@@ -123,14 +122,22 @@ fn instructions(own_fds: u32) -> Vec<Instruction> {
     for &value in ADVICE {
         advice.extend([(EQUAL, 0, 1, value as u32), (RETURN, 0, 0, NOTIFY)]);
     }
-    inspect(libc::SYS_madvise, &advice);
-    keep_open(&mut inspect, own_fds);
+    inspect(&mut code, libc::SYS_madvise, &advice);
+    keep_open(&mut code, own_fds);
     code.push((RETURN, 0, 0, ALLOW));
     code
 }
 
+/// Adds a look at the arguments of a call: a block that returns, or else the call is allowed.
+fn inspect(code: &mut Vec<Instruction>, number: libc::c_long, block: &[Instruction]) {
+    // The block is skipped where it is another call, and whoever comes out of it is allowed.
+    code.push((EQUAL, 0, (block.len() + 1) as u8, number as u32));
+    code.extend(block);
+    code.push((RETURN, 0, 0, ALLOW));
+}
+
 /// Descriptors of ours cannot be closed or replaced one by one.
-fn keep_open(inspect: &mut impl FnMut(libc::c_long, &[Instruction]), own_fds: u32) {
+fn keep_open(code: &mut Vec<Instruction>, own_fds: u32) {
     let own = |index: u32| {
         [
             (LOAD, 0, 0, argument(index)),
@@ -139,21 +146,16 @@ fn keep_open(inspect: &mut impl FnMut(libc::c_long, &[Instruction]), own_fds: u3
             (RETURN, 0, 0, BAD_DESCRIPTOR),
         ]
     };
-    inspect(libc::SYS_close, &own(0));
-    inspect(libc::SYS_dup2, &own(1));
-    inspect(libc::SYS_dup3, &own(1));
+    for (number, index) in [(libc::SYS_close, 0), (libc::SYS_dup2, 1), (libc::SYS_dup3, 1)] {
+        inspect(code, number, &own(index));
+    }
 }
 
 /// A filter for a program that has inherited the other one, and whose descriptors of ours stand elsewhere: from
 /// `own_fds` on.
 fn keeping_instructions(own_fds: u32) -> Vec<Instruction> {
     let mut code = BEGINNING.to_vec();
-    let mut inspect = |number: libc::c_long, block: &[Instruction]| {
-        code.push((EQUAL, 0, (block.len() + 1) as u8, number as u32));
-        code.extend(block);
-        code.push((RETURN, 0, 0, ALLOW));
-    };
-    keep_open(&mut inspect, own_fds);
+    keep_open(&mut code, own_fds);
     code.push((RETURN, 0, 0, ALLOW));
     code
 }
@@ -284,10 +286,8 @@ impl Notified {
 
 /// What waits at a listener: `(a call, nobody has the filter any more)`.
 pub fn waits(listener: &OwnedFd) -> (bool, bool) {
-    let mut polled = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: `polled` is one exclusively borrowed entry; the call does not wait.
-    unsafe { libc::poll(&mut polled, 1, 0) };
-    (polled.revents & libc::POLLIN != 0, polled.revents & libc::POLLHUP != 0)
+    let found = poll::look(listener, Duration::ZERO).unwrap_or(PollFlags::empty());
+    (found.contains(PollFlags::IN), found.contains(PollFlags::HUP))
 }
 
 /// Receives a call that waits; `None` if its caller is gone. Waits for the next if none does, so nobody else may

@@ -19,8 +19,10 @@ use std::ptr;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
 use crate::mapped::Mapped;
-use crate::{Error, Kind, Linux, Result};
+use crate::{Error, Kind, Linux, Result, poll};
 
 // From <linux/userfaultfd.h>; the `libc` crate has none of it.
 const UFFD_USER_MODE_ONLY: libc::c_int = 1;
@@ -175,19 +177,10 @@ impl Userfaultfd {
 
     /// Whether a fault arrives within `patience`.
     fn faulted(&self, patience: Duration) -> Result<bool> {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: `poll` is one valid entry, exclusively borrowed for the call.
-        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-            0 => return Ok(false),
-            1.. if poll.revents & libc::POLLIN == 0 => return Ok(false),
-            1.. => {}
-            _ => return Err(Error::last("wait for", "userfaultfd")),
-        }
-        let mut message = [0_u64; 4];
-        // SAFETY: `message` is 32 bytes, the size of `struct uffd_msg`, valid for writes.
-        let length = unsafe { libc::read(self.fd.as_raw_fd(), message.as_mut_ptr().cast(), 32) };
-        Ok(length == 32)
+        let found = poll::look(&self.fd, patience)
+            .map_err(|error| Error::io("wait for", "userfaultfd", error.into()))?;
+        // `struct uffd_msg` has 32 bytes.
+        Ok(found.contains(PollFlags::IN) && rustix::io::read(&self.fd, &mut [0; 32]) == Ok(32))
     }
 }
 

@@ -55,8 +55,9 @@ struct Attribute {
     user_registers: u64,
 }
 
-/// Bits of `sample_type`.
-mod bit {
+/// Bits of `sample_type` (perf_event_open(2)), which say what a sample holds.
+#[expect(missing_docs, reason = "the manual page has them")]
+pub mod bit {
     pub const IP: u64 = 1 << 0;
     pub const TID: u64 = 1 << 1;
     pub const TIME: u64 = 1 << 2;
