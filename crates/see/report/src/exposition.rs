@@ -26,6 +26,9 @@ pub struct Buckets {
     pub count: u64,
 }
 
+/// A metric that each of many things may have: its name after a common beginning, kind, help, and the value of one.
+pub type Row<T> = (&'static str, Metric, &'static str, fn(&T) -> Option<f64>);
+
 /// A page of metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition(String);
@@ -70,6 +73,15 @@ impl Exposition {
         };
         self.head(name, kind, help);
         values.iter().for_each(|(labels, value)| self.line(name, labels, *value));
+    }
+
+    /// Adds metrics of things, each with its labels.
+    pub fn metrics<T>(&mut self, begin: &str, things: &[(String, &T)], rows: &[Row<T>]) {
+        for (name, kind, help, value) in rows {
+            let value = |(labels, thing): &(String, &T)| Some((labels.clone(), value(thing)?));
+            let values: Vec<_> = things.iter().filter_map(value).collect();
+            self.metric(&format!("{begin}{name}"), *kind, help, &values);
+        }
     }
 
     /// Adds a histogram for each set of labels.

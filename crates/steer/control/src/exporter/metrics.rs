@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::latency::Histogram;
-use pagemill_kernel::cgroup::Group;
+use pagemill_kernel::cgroup::{Charge, Group};
 use pagemill_kernel::psi::{self, Resource};
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::sums::sum;
-use pagemill_model::{Bytes, Nanos, Order};
+use pagemill_model::{Bytes, HeapSample, Nanos, Order};
 use pagemill_record::free_memory::FreeMemory;
-use pagemill_report::exposition::{Buckets, Exposition, Metric, labels};
+use pagemill_report::exposition::Metric::{Counter, Gauge};
+use pagemill_report::exposition::{Buckets, Exposition, Row, labels};
 
 use super::Look;
 
@@ -18,7 +19,45 @@ use super::Look;
 const UPTO: [f64; 14] =
     [5e-7, 1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 1e-1];
 
-type Value<'a> = &'a dyn Fn(&Look) -> Option<f64>;
+fn bytes(value: Option<Bytes>) -> Option<f64> {
+    value.map(|bytes| bytes.0 as f64)
+}
+
+fn number(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
+}
+
+fn seconds(value: Option<Nanos>) -> Option<f64> {
+    value.map(Nanos::seconds)
+}
+
+/// Physical memory.
+fn memory(sample: &HeapSample) -> Option<f64> {
+    let unmapped = sample.unmapped.map_or(0, |bytes| bytes.0);
+    Some((sample.pss?.0 + unmapped) as f64)
+}
+
+const OF_PROCESSES: [Row<HeapSample>; 5] = [
+    ("memory_bytes", Gauge, "Physical memory: Pss, and what memfds hold besides.", memory),
+    ("resident_bytes", Gauge, "Rss: pages count once a mapping.", |s| bytes(s.rss)),
+    ("swap_bytes", Gauge, "Proportional swapped-out size.", |s| bytes(s.swap)),
+    ("mappings", Gauge, "Mappings (VMAs).", |s| number(s.mappings)),
+    ("cpu_seconds_total", Counter, "CPU time of all threads.", |s| seconds(s.cpu)),
+];
+
+const OF_HEAPS: [Row<HeapSample>; 11] = [
+    ("live_bytes", Gauge, "Allocated, or in a thread's cache.", |s| bytes(s.live)),
+    ("footprint_bytes", Gauge, "Physical memory of the heap.", |s| bytes(s.footprint)),
+    ("dirty_bytes", Gauge, "Free pages that are still resident.", |s| bytes(s.dirty)),
+    ("merged_bytes", Gauge, "Virtual memory that shares an image.", |s| bytes(s.merged)),
+    ("saved_bytes", Gauge, "What merging saves now.", |s| bytes(s.saved)),
+    ("released_bytes_total", Counter, "Free pages given back.", |s| bytes(s.released)),
+    ("passes_total", Counter, "Compaction passes begun.", |s| number(s.passes)),
+    ("compaction_seconds_total", Counter, "Wall time of compaction.", |s| seconds(s.compact)),
+    ("helper_cpu_seconds_total", Counter, "CPU time of the helper.", |s| seconds(s.helper_cpu)),
+    ("longest_pause_seconds", Gauge, "The longest pause so far.", |s| seconds(s.longest_pause)),
+    ("longest_stall_seconds", Gauge, "The longest stall so far.", |s| seconds(s.longest_stall)),
+];
 
 /// What is known of processes.
 pub(super) fn of_processes(looks: &[Look]) -> Exposition {
@@ -28,63 +67,10 @@ pub(super) fn of_processes(looks: &[Look]) -> Exposition {
         labels(&[("pid", &pid), ("comm", &look.comm), ("cgroup", &look.cgroup)])
     };
     let count = [(String::new(), looks.len() as f64)];
-    page.metric("pagemill_processes", Metric::Gauge, "Processes that are looked at.", &count);
-    let bytes = |value: Option<Bytes>| value.map(|bytes| bytes.0 as f64);
-    let seconds = |value: Option<Nanos>| value.map(Nanos::seconds);
-    let number = |value: Option<u64>| value.map(|value| value as f64);
-    let memory = |look: &Look| {
-        let unmapped = look.sample.unmapped.map_or(0, |bytes| bytes.0);
-        Some((look.sample.pss?.0 + unmapped) as f64)
-    };
-    let (gauge, counter) = (Metric::Gauge, Metric::Counter);
-    let rows: [(&str, Metric, &str, Value<'_>); 16] = [
-        (
-            "process_memory_bytes",
-            gauge,
-            "Physical memory: Pss, and what memfds hold besides.",
-            &memory,
-        ),
-        ("process_resident_bytes", gauge, "Rss: pages count once a mapping.", &|l| {
-            bytes(l.sample.rss)
-        }),
-        ("process_swap_bytes", gauge, "Proportional swapped-out size.", &|l| bytes(l.sample.swap)),
-        ("process_mappings", gauge, "Mappings (VMAs).", &|l| number(l.sample.mappings)),
-        ("process_cpu_seconds_total", counter, "CPU time of all threads.", &|l| {
-            seconds(l.sample.cpu)
-        }),
-        ("heap_live_bytes", gauge, "Allocated, or in a thread's cache.", &|l| bytes(l.sample.live)),
-        ("heap_footprint_bytes", gauge, "Physical memory of the heap.", &|l| {
-            bytes(l.sample.footprint)
-        }),
-        ("heap_dirty_bytes", gauge, "Free pages that are still resident.", &|l| {
-            bytes(l.sample.dirty)
-        }),
-        ("heap_merged_bytes", gauge, "Virtual memory that shares an image.", &|l| {
-            bytes(l.sample.merged)
-        }),
-        ("heap_saved_bytes", gauge, "What merging saves now.", &|l| bytes(l.sample.saved)),
-        ("heap_released_bytes_total", counter, "Free pages given back.", &|l| {
-            bytes(l.sample.released)
-        }),
-        ("heap_passes_total", counter, "Compaction passes begun.", &|l| number(l.sample.passes)),
-        ("heap_compaction_seconds_total", counter, "Wall time of compaction.", &|l| {
-            seconds(l.sample.compact)
-        }),
-        ("heap_helper_cpu_seconds_total", counter, "CPU time of the helper.", &|l| {
-            seconds(l.sample.helper_cpu)
-        }),
-        ("heap_longest_pause_seconds", gauge, "The longest pause so far.", &|l| {
-            seconds(l.sample.longest_pause)
-        }),
-        ("heap_longest_stall_seconds", gauge, "The longest stall so far.", &|l| {
-            seconds(l.sample.longest_stall)
-        }),
-    ];
-    for (name, kind, help, value) in rows {
-        let value = |look: &Look| Some((of(look), value(look)?));
-        let values: Vec<_> = looks.iter().filter_map(value).collect();
-        page.metric(&format!("pagemill_{name}"), kind, help, &values);
-    }
+    page.metric("pagemill_processes", Gauge, "Processes that are looked at.", &count);
+    let samples: Vec<_> = looks.iter().map(|look| (of(look), &look.sample)).collect();
+    page.metrics("pagemill_process_", &samples, &OF_PROCESSES);
+    page.metrics("pagemill_heap_", &samples, &OF_HEAPS);
     of_faults(&mut page, looks, &of);
     page
 }
@@ -103,7 +89,7 @@ fn of_faults(page: &mut Exposition, looks: &[Look], of: &dyn Fn(&Look) -> String
         .collect();
     page.metric(
         "pagemill_process_page_faults_total",
-        Metric::Counter,
+        Counter,
         "Page faults by the kernel's account.",
         &faults,
     );
@@ -122,6 +108,12 @@ fn buckets(times: &Histogram) -> Buckets {
     Buckets { upto: upto.to_vec(), sum: times.sum().seconds(), count: times.total() }
 }
 
+const OF_GROUPS: [Row<Charge>; 3] = [
+    ("memory_bytes", Gauge, "Charge of the group.", |charge| number(Some(charge.current))),
+    ("kernel_bytes", Gauge, "Kernel memory in it.", |charge| number(charge.kernel)),
+    ("limit_bytes", Gauge, "Its limit, if it has one.", |charge| number(charge.limit)),
+];
+
 /// What is known of the memory cgroups that they are in.
 pub(super) fn of_groups(groups: &BTreeMap<String, Group>) -> Exposition {
     let mut page = Exposition::default();
@@ -129,27 +121,15 @@ pub(super) fn of_groups(groups: &BTreeMap<String, Group>) -> Exposition {
         .iter()
         .filter_map(|(name, group)| Some((labels(&[("cgroup", name)]), group.charge().ok()?)))
         .collect();
-    let of = |value: &dyn Fn(&pagemill_kernel::cgroup::Charge) -> Option<u64>| {
-        let row = |(labels, charge): &(String, _)| Some((labels.clone(), value(charge)? as f64));
-        charges.iter().filter_map(row).collect::<Vec<_>>()
-    };
-    let mut gauge = |name: &str, help: &str, values: Vec<(String, f64)>| {
-        page.metric(name, Metric::Gauge, help, &values);
-    };
-    gauge(
-        "pagemill_cgroup_memory_bytes",
-        "Charge of the group.",
-        of(&|charge| Some(charge.current)),
-    );
-    gauge("pagemill_cgroup_kernel_bytes", "Kernel memory in it.", of(&|charge| charge.kernel));
-    gauge("pagemill_cgroup_limit_bytes", "Its limit, if it has one.", of(&|charge| charge.limit));
+    let charges: Vec<_> = charges.iter().map(|(labels, charge)| (labels.clone(), charge)).collect();
+    page.metrics("pagemill_cgroup_", &charges, &OF_GROUPS);
     let mut waits = Vec::new();
     for (name, group) in groups {
         let read = group.pressure_file().and_then(|file| psi::read_file(&file).ok());
         waits.extend(read.into_iter().flat_map(|pressure| waiting(&[("cgroup", name)], &pressure)));
     }
     let help = "Time in which tasks of the group waited for memory.";
-    page.metric("pagemill_cgroup_memory_waiting_seconds_total", Metric::Counter, help, &waits);
+    page.metric("pagemill_cgroup_memory_waiting_seconds_total", Counter, help, &waits);
     page
 }
 
@@ -180,16 +160,16 @@ pub(super) fn of_machine(linux: &Linux, free: Option<&FreeMemory>) -> Exposition
             hidden.extend(zone.hidden.map(|pages| (zoned, pages as f64 * page_size() as f64)));
         }
         let help = "Free blocks of 2^order pages.";
-        page.metric("pagemill_free_blocks", Metric::Gauge, help, &blocks);
+        page.metric("pagemill_free_blocks", Gauge, help, &blocks);
         let help = "Part of free memory in blocks too small for the order.";
-        page.metric("pagemill_unusable_free_space_ratio", Metric::Gauge, help, &scores);
+        page.metric("pagemill_unusable_free_space_ratio", Gauge, help, &scores);
         let help = "Free memory on the lists of the processors, in no block.";
-        page.metric("pagemill_free_hidden_bytes", Metric::Gauge, help, &hidden);
+        page.metric("pagemill_free_hidden_bytes", Gauge, help, &hidden);
     }
     if let Ok(pressure) = linux.pressure(Resource::Memory) {
         let help = "Time in which tasks of the machine waited for memory.";
         let waits = waiting(&[], &pressure);
-        page.metric("pagemill_memory_waiting_seconds_total", Metric::Counter, help, &waits);
+        page.metric("pagemill_memory_waiting_seconds_total", Counter, help, &waits);
     }
     page
 }

@@ -11,7 +11,8 @@ use pagemill_kernel::nodes::Node;
 use pagemill_kernel::presence::{self, Presence};
 use pagemill_kernel::{Error, Result};
 use pagemill_model::Pid;
-use pagemill_report::exposition::{Exposition, Metric, labels};
+use pagemill_report::exposition::Metric::{Counter, Gauge};
+use pagemill_report::exposition::{Exposition, Row, labels};
 use serde::{Deserialize, Serialize};
 
 /// One daemon. Fields are only ever added.
@@ -174,30 +175,31 @@ pub fn sweep(directory: &Path) {
 
 /// All daemons and nodes in the text format of Prometheus.
 pub fn prometheus(nodes: &[Node], daemons: &[Status]) -> String {
-    let mut page = Page::default();
-    page.metric(
-        "daemons",
-        "gauge",
-        "Daemons that run.",
-        vec![(String::new(), daemons.len() as f64)],
-    );
-    metrics_of_nodes(&mut page, nodes);
-    metrics_of_tiers(&mut page, daemons);
-    metrics_of_processes(&mut page, daemons);
-    metrics_of_daemons(&mut page, daemons);
-    page.0.finish()
-}
-
-/// The metrics of this module, which have a prefix of their own.
-#[derive(Default)]
-struct Page(Exposition);
-
-impl Page {
-    /// Adds a metric with its values, each with its labels; one without values is left out.
-    fn metric(&mut self, name: &str, kind: &str, help: &str, values: Vec<(String, f64)>) {
-        let kind = if kind == "counter" { Metric::Counter } else { Metric::Gauge };
-        self.0.metric(&format!("pagemill_tier_{name}"), kind, help, &values);
+    let mut page = Exposition::default();
+    let count = [(String::new(), daemons.len() as f64)];
+    page.metric("pagemill_tier_daemons", Gauge, "Daemons that run.", &count);
+    let nodes: Vec<_> =
+        nodes.iter().map(|node| (labels(&[("node", &node.id.to_string())]), node)).collect();
+    let daemons: Vec<_> = daemons
+        .iter()
+        .map(|status| (labels(&[("daemon", &status.pid.to_string())]), status))
+        .collect();
+    let (mut tiers, mut processes) = (Vec::new(), Vec::new());
+    for (daemon, status) in &daemons {
+        tiers.extend(status.tiers.iter().map(|tier| {
+            let of = labels(&[("tier", &tier.name), ("node", &tier.node.to_string())]);
+            (format!("{daemon},{of}"), tier)
+        }));
+        processes.extend(status.processes.iter().map(|process| {
+            let of = labels(&[("pid", &process.pid.to_string()), ("comm", &process.comm)]);
+            (format!("{daemon},{of}"), process)
+        }));
     }
+    page.metrics("pagemill_tier_", &nodes, &OF_NODES);
+    page.metrics("pagemill_tier_", &tiers, &OF_TIERS);
+    page.metrics("pagemill_tier_", &processes, &OF_PROCESSES);
+    page.metrics("pagemill_tier_", &daemons, &OF_DAEMONS);
+    page.finish()
 }
 
 /// Nanoseconds in the unit of metrics: the number that reads best, not the quotient with its last binary digit.
@@ -205,116 +207,57 @@ fn seconds(nanos: f64) -> f64 {
     format!("{nanos}e-9").parse().unwrap_or(nanos / 1e9)
 }
 
-/// The label of a daemon.
-fn label(status: &Status) -> String {
-    format!("daemon=\"{}\"", status.pid)
-}
+const OF_NODES: [Row<Node>; 5] = [
+    ("node_total_bytes", Gauge, "Memory of the node.", |n| Some(n.total as f64)),
+    ("node_free_bytes", Gauge, "Free memory of the node.", |n| Some(n.free as f64)),
+    ("node_firmware_latency_seconds", Gauge, "Mean time of a read, by firmware.", |n| {
+        Some(seconds(n.access.read_latency? as f64))
+    }),
+    ("node_promoted_pages_total", Counter, "Promoted to it by the kernel.", |n| {
+        Some(n.promoted()? as f64)
+    }),
+    ("node_demoted_pages_total", Counter, "Demoted from it by the kernel.", |n| {
+        Some(n.demoted()? as f64)
+    }),
+];
 
-fn metrics_of_nodes(page: &mut Page, nodes: &[Node]) {
-    let by_node = |value: &dyn Fn(&Node) -> Option<u64>| -> Vec<(String, f64)> {
-        let row = |node: &Node| Some((format!("node=\"{}\"", node.id), value(node)? as f64));
-        nodes.iter().filter_map(row).collect()
-    };
-    let total = by_node(&|node| Some(node.total));
-    page.metric("node_total_bytes", "gauge", "Memory of the node.", total);
-    page.metric(
-        "node_free_bytes",
-        "gauge",
-        "Free memory of the node.",
-        by_node(&|node| Some(node.free)),
-    );
-    let row = |node: &Node| {
-        let latency = seconds(node.access.read_latency? as f64);
-        Some((format!("node=\"{}\"", node.id), latency))
-    };
-    let firmware = nodes.iter().filter_map(row).collect();
-    let help = "Mean time of a read, by firmware.";
-    page.metric("node_firmware_latency_seconds", "gauge", help, firmware);
-    let promoted = by_node(&Node::promoted);
-    page.metric("node_promoted_pages_total", "counter", "Promoted to it by the kernel.", promoted);
-    let demoted = by_node(&Node::demoted);
-    page.metric("node_demoted_pages_total", "counter", "Demoted from it by the kernel.", demoted);
-}
+const OF_TIERS: [Row<Tier>; 9] = [
+    ("latency_seconds", Gauge, "Mean time of a read.", |t| t.latency_ns.map(seconds)),
+    ("latency_low_seconds", Gauge, "Lower end of its 95 % interval.", |t| {
+        Some(seconds(t.latency_interval_ns?.0))
+    }),
+    ("latency_high_seconds", Gauge, "Upper end of its 95 % interval.", |t| {
+        Some(seconds(t.latency_interval_ns?.1))
+    }),
+    ("reads_per_second", Gauge, "Reads.", |t| t.reads_per_s),
+    ("free_bytes", Gauge, "Free memory.", |t| Some(t.free_bytes as f64)),
+    ("tracked_bytes", Gauge, "Tracked memory.", |t| Some(t.tracked_bytes as f64)),
+    ("tier_came_bytes_total", Counter, "Moved to the tier.", |t| Some(t.came_bytes as f64)),
+    ("tier_left_bytes_total", Counter, "Moved away from it.", |t| Some(t.left_bytes as f64)),
+    ("tier_ping_pong_bytes_total", Counter, "Moved back to it within ten quanta.", |t| {
+        Some(t.ping_pong_bytes as f64)
+    }),
+];
 
-fn metrics_of_tiers(page: &mut Page, daemons: &[Status]) {
-    let tiers = |value: &dyn Fn(&Tier) -> Option<f64>| -> Vec<(String, f64)> {
-        let of = |status: &Status| {
-            let daemon = label(status);
-            let row = |tier: &Tier| {
-                let labels = format!("{daemon},tier=\"{}\",node=\"{}\"", tier.name, tier.node);
-                Some((labels, value(tier)?))
-            };
-            status.tiers.iter().filter_map(row).collect::<Vec<_>>()
-        };
-        daemons.iter().flat_map(of).collect()
-    };
-    let latency = tiers(&|tier| tier.latency_ns.map(seconds));
-    page.metric("latency_seconds", "gauge", "Mean time of a read.", latency);
-    let low = tiers(&|tier| tier.latency_interval_ns.map(|interval| seconds(interval.0)));
-    page.metric("latency_low_seconds", "gauge", "Lower end of its 95 % interval.", low);
-    let high = tiers(&|tier| tier.latency_interval_ns.map(|interval| seconds(interval.1)));
-    page.metric("latency_high_seconds", "gauge", "Upper end of its 95 % interval.", high);
-    page.metric("reads_per_second", "gauge", "Reads.", tiers(&|tier| tier.reads_per_s));
-    page.metric("free_bytes", "gauge", "Free memory.", tiers(&|tier| Some(tier.free_bytes as f64)));
-    let tracked = tiers(&|tier| Some(tier.tracked_bytes as f64));
-    page.metric("tracked_bytes", "gauge", "Tracked memory.", tracked);
-    let came = tiers(&|tier| Some(tier.came_bytes as f64));
-    page.metric("tier_came_bytes_total", "counter", "Moved to the tier.", came);
-    let left = tiers(&|tier| Some(tier.left_bytes as f64));
-    page.metric("tier_left_bytes_total", "counter", "Moved away from it.", left);
-    let back = tiers(&|tier| Some(tier.ping_pong_bytes as f64));
-    page.metric(
-        "tier_ping_pong_bytes_total",
-        "counter",
-        "Moved back to it within ten quanta.",
-        back,
-    );
-}
+const OF_PROCESSES: [Row<Process>; 4] = [
+    ("promoted_bytes_total", Counter, "Moved to the default tier.", |p| {
+        Some(p.promoted_bytes as f64)
+    }),
+    ("demoted_bytes_total", Counter, "Moved to the alternate tier.", |p| {
+        Some(p.demoted_bytes as f64)
+    }),
+    ("ping_pong_bytes_total", Counter, "Moved back within ten quanta.", |p| {
+        Some(p.ping_pong_bytes as f64)
+    }),
+    ("process_share", Gauge, "Part of its accesses on the default tier.", |p| p.share),
+];
 
-fn metrics_of_processes(page: &mut Page, daemons: &[Status]) {
-    let processes = |value: &dyn Fn(&Process) -> Option<f64>| -> Vec<(String, f64)> {
-        let of = |status: &Status| {
-            let daemon = label(status);
-            let row = |process: &Process| {
-                let pid = process.pid.to_string();
-                let labels = labels(&[("pid", pid.as_str()), ("comm", process.comm.as_str())]);
-                let labels = format!("{daemon},{labels}");
-                Some((labels, value(process)?))
-            };
-            status.processes.iter().filter_map(row).collect::<Vec<_>>()
-        };
-        daemons.iter().flat_map(of).collect()
-    };
-    let promoted = processes(&|process| Some(process.promoted_bytes as f64));
-    page.metric("promoted_bytes_total", "counter", "Moved to the default tier.", promoted);
-    let demoted = processes(&|process| Some(process.demoted_bytes as f64));
-    page.metric("demoted_bytes_total", "counter", "Moved to the alternate tier.", demoted);
-    let back = processes(&|process| Some(process.ping_pong_bytes as f64));
-    page.metric("ping_pong_bytes_total", "counter", "Moved back within ten quanta.", back);
-    let share = processes(&|process| process.share);
-    page.metric("process_share", "gauge", "Part of its accesses on the default tier.", share);
-}
-
-fn metrics_of_daemons(page: &mut Page, daemons: &[Status]) {
-    let whole = |value: &dyn Fn(&Status) -> Option<f64>| -> Vec<(String, f64)> {
-        daemons.iter().filter_map(|status| Some((label(status), value(status)?))).collect()
-    };
-    page.metric("share", "gauge", "Part of the reads on the default tier.", whole(&|s| s.share));
-    page.metric("cpu", "gauge", "Part of one core that the daemon takes.", whole(&|s| Some(s.cpu)));
-    let sampling = whole(&|s| s.tracker_cpu);
-    page.metric(
-        "tracker_cpu",
-        "gauge",
-        "Part of one core that the kernel's sampling takes.",
-        sampling,
-    );
-    page.metric(
-        "dry",
-        "gauge",
-        "1 if nothing is moved.",
-        whole(&|s| Some(f64::from(u8::from(s.dry)))),
-    );
-}
+const OF_DAEMONS: [Row<Status>; 4] = [
+    ("share", Gauge, "Part of the reads on the default tier.", |s| s.share),
+    ("cpu", Gauge, "Part of one core that the daemon takes.", |s| Some(s.cpu)),
+    ("tracker_cpu", Gauge, "Part of one core that the kernel's sampling takes.", |s| s.tracker_cpu),
+    ("dry", Gauge, "1 if nothing is moved.", |s| Some(f64::from(u8::from(s.dry)))),
+];
 
 #[cfg(test)]
 mod tests {
