@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use pagemill_model::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::anonymous::{Advice, Anonymous, HUGE, PAGE};
 use crate::{Linux, Result, clock};
@@ -34,34 +35,41 @@ const READS: u64 = 400_000;
 const BUDGET: Duration = Duration::from_millis(1500);
 
 /// Costs in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HugeCosts {
     /// A fault that brings a base page, warm.
-    pub base: Option<u64>,
+    pub base_ns: Option<u64>,
     /// The same, cold.
-    pub base_cold: Option<u64>,
+    pub base_cold_ns: Option<u64>,
     /// A fault that brings 64 KiB, warm.
-    pub medium: Option<u64>,
+    pub medium_ns: Option<u64>,
     /// A fault that brings a huge page, warm.
-    pub huge: Option<u64>,
+    pub huge_ns: Option<u64>,
     /// The same, cold.
-    pub huge_cold: Option<u64>,
+    pub huge_cold_ns: Option<u64>,
     /// Collapsing 512 base pages.
-    pub collapse: Option<u64>,
+    pub collapse_ns: Option<u64>,
     /// Moving a huge page that is there into place (mremap(2)).
-    pub deliver: Option<u64>,
+    pub deliver_ns: Option<u64>,
     /// What filling 2 MiB takes longer where another thread had the kernel provide it, a while ago.
-    pub fetch: Option<u64>,
+    pub fetch_ns: Option<u64>,
     /// Share of fresh touches that were cold, thousandths.
-    pub cold: Option<u64>,
+    pub cold_permille: Option<u64>,
     /// A dependent random read in 256 MiB of base pages, picoseconds.
     pub read_base_ps: Option<u64>,
     /// The same in huge pages, picoseconds.
     pub read_huge_ps: Option<u64>,
     /// What has no value, and why.
-    pub not_measured: Vec<(&'static str, String)>,
+    pub not_measured: Vec<(String, String)>,
     /// How long all of it took, ns.
-    pub took: u64,
+    pub took_ns: u64,
+}
+
+impl HugeCosts {
+    fn lacks(&mut self, what: &str, why: impl ToString) {
+        self.not_measured.push((what.to_owned(), why.to_string()));
+    }
 }
 
 fn now() -> u64 {
@@ -96,31 +104,31 @@ pub fn measure(linux: &Linux) -> Result<HugeCosts> {
     base(&mut costs)?;
     let huge = huge(linux, &mut costs)?;
     match fetch() {
-        Ok(time) => costs.fetch = Some(time),
-        Err(error) => costs.not_measured.push(("fetch", error.to_string())),
+        Ok(time) => costs.fetch_ns = Some(time),
+        Err(error) => costs.lacks("fetch", error),
     }
-    let skipped = |what: &'static str| (what, "the time for measuring was used up".to_owned());
+    const LATE: &str = "the time for measuring was used up";
     if late() {
-        costs.not_measured.push(skipped("medium"));
+        costs.lacks("medium", LATE);
     } else {
         medium(linux, &mut costs)?;
     }
     if !huge {
-        let why = || "huge pages could not be had (see thp)".to_owned();
-        costs.not_measured.extend(["collapse", "deliver", "reads"].map(|what| (what, why())));
+        let why = "huge pages could not be had (see thp)";
+        ["collapse", "deliver", "reads"].into_iter().for_each(|what| costs.lacks(what, why));
     } else if late() {
-        costs.not_measured.extend(["collapse", "deliver", "reads"].map(skipped));
+        ["collapse", "deliver", "reads"].into_iter().for_each(|what| costs.lacks(what, LATE));
     } else {
         collapse(&mut costs)?;
         deliver(&mut costs)?;
         if late() {
-            costs.not_measured.push(skipped("reads"));
+            costs.lacks("reads", LATE);
         } else {
             reads(linux, &mut costs, &late)?;
         }
     }
     let took = clock::monotonic().saturating_sub(begun);
-    costs.took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    costs.took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     Ok(costs)
 }
 
@@ -137,9 +145,9 @@ fn base(costs: &mut HugeCosts) -> Result<()> {
     let fresh = touch();
     area.advise(0, area.len(), Advice::DontNeed)?;
     let mut warm = touch();
-    (costs.base, costs.base_cold, costs.cold) = split(&fresh, &mut warm);
-    if costs.base_cold.is_none() {
-        costs.not_measured.push(("base_cold", "no fresh page was cold".into()));
+    (costs.base_ns, costs.base_cold_ns, costs.cold_permille) = split(&fresh, &mut warm);
+    if costs.base_cold_ns.is_none() {
+        costs.lacks("base_cold", "no fresh page was cold");
     }
     Ok(())
 }
@@ -148,7 +156,7 @@ fn base(costs: &mut HugeCosts) -> Result<()> {
 fn huge(linux: &Linux, costs: &mut HugeCosts) -> Result<bool> {
     let area = Anonymous::map(REGIONS * HUGE, 0)?;
     if let Err(error) = area.advise(0, area.len(), Advice::Huge) {
-        costs.not_measured.push(("huge", error.to_string()));
+        costs.lacks("huge", error);
         return Ok(false);
     }
     let touch = || -> Vec<u64> { (0..REGIONS).map(|at| timed(|| area.touch(at * HUGE))).collect() };
@@ -161,17 +169,17 @@ fn huge(linux: &Linux, costs: &mut HugeCosts) -> Result<bool> {
     if on_huge.is_none_or(|bytes| bytes < (REGIONS * HUGE / 2) as u64) {
         let why =
             "most first touches brought base pages: no free blocks, or huge pages are switched off";
-        costs.not_measured.push(("huge", why.into()));
+        costs.lacks("huge", why);
         return Ok(false);
     }
     area.advise(0, area.len(), Advice::DontNeed)?;
     let mut warm = touch();
     let cold;
-    (costs.huge, costs.huge_cold, cold) = split(&fresh, &mut warm);
+    (costs.huge_ns, costs.huge_cold_ns, cold) = split(&fresh, &mut warm);
     // Of the two, huge pages tell more: 2 MiB at once, and 64 MiB of them.
-    costs.cold = cold.or(costs.cold);
-    if costs.huge_cold.is_none() {
-        costs.not_measured.push(("huge_cold", "no fresh page was cold".into()));
+    costs.cold_permille = cold.or(costs.cold_permille);
+    if costs.huge_cold_ns.is_none() {
+        costs.lacks("huge_cold", "no fresh page was cold");
     }
     Ok(true)
 }
@@ -182,12 +190,12 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
     let word = enabled.and_then(|size| size.enabled.as_ref()).map(|choice| choice.active.clone());
     match word.as_deref() {
         None => {
-            costs.not_measured.push(("medium", "this kernel has no pages of 64 KiB".into()));
+            costs.lacks("medium", "this kernel has no pages of 64 KiB");
             return Ok(());
         }
         Some("never") => {
             let why = "hugepages-64kB/enabled is never (sudo sh -c 'echo madvise > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled')";
-            costs.not_measured.push(("medium", why.into()));
+            costs.lacks("medium", why);
             return Ok(());
         }
         Some(_) => {}
@@ -204,7 +212,7 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
     };
     touch()?;
     area.advise(0, area.len(), Advice::DontNeed)?;
-    costs.medium = median(&mut touch()?);
+    costs.medium_ns = median(&mut touch()?);
     Ok(())
 }
 
@@ -246,12 +254,12 @@ fn collapse(costs: &mut HugeCosts) -> Result<()> {
         match outcome {
             Ok(()) => times.push(time),
             Err(error) => {
-                costs.not_measured.push(("collapse", error.to_string()));
+                costs.lacks("collapse", error);
                 return Ok(());
             }
         }
     }
-    costs.collapse = median(&mut times);
+    costs.collapse_ns = median(&mut times);
     Ok(())
 }
 
@@ -266,7 +274,7 @@ fn deliver(costs: &mut HugeCosts) -> Result<()> {
         times.push(timed(|| outcome = page.remap(&target, at * HUGE)));
         outcome?;
     }
-    costs.deliver = median(&mut times);
+    costs.deliver_ns = median(&mut times);
     Ok(())
 }
 
@@ -288,9 +296,7 @@ fn chase(area: &Anonymous) -> u64 {
 fn reads(linux: &Linux, costs: &mut HugeCosts, late: &impl Fn() -> bool) -> Result<()> {
     let available = linux.load()?.available;
     if available < 4 * READ_AREA as u64 {
-        costs
-            .not_measured
-            .push(("reads", format!("only {available} bytes of memory are available")));
+        costs.lacks("reads", format!("only {available} bytes of memory are available"));
         return Ok(());
     }
     let area = Anonymous::map(READ_AREA, 0)?;
@@ -298,7 +304,7 @@ fn reads(linux: &Linux, costs: &mut HugeCosts, late: &impl Fn() -> bool) -> Resu
     for at in 0..area.len() / HUGE {
         area.touch(at * HUGE);
         if late() {
-            costs.not_measured.push(("reads", "providing memory took too long (cold)".into()));
+            costs.lacks("reads", "providing memory took too long (cold)");
             return Ok(());
         }
     }
@@ -318,13 +324,13 @@ mod tests {
     #[test]
     fn what_has_no_value_has_a_reason_and_costs_are_positive() {
         let costs = measure(&Linux::live()).unwrap();
-        assert!(costs.base.is_some_and(|time| time > 0), "{costs:?}");
+        assert!(costs.base_ns.is_some_and(|time| time > 0), "{costs:?}");
         for (what, value) in [
-            ("huge", costs.huge),
-            ("medium", costs.medium),
-            ("base_cold", costs.base_cold),
-            ("collapse", costs.collapse),
-            ("deliver", costs.deliver),
+            ("huge", costs.huge_ns),
+            ("medium", costs.medium_ns),
+            ("base_cold", costs.base_cold_ns),
+            ("collapse", costs.collapse_ns),
+            ("deliver", costs.deliver_ns),
             ("reads", costs.read_base_ps),
         ] {
             let reason =
@@ -332,9 +338,9 @@ mod tests {
             assert!(value.map_or(reason, |time| time > 0), "{what}: {costs:?}");
         }
         assert!(
-            costs.fetch.is_some() || costs.not_measured.iter().any(|(name, _)| *name == "fetch")
+            costs.fetch_ns.is_some() || costs.not_measured.iter().any(|(name, _)| *name == "fetch")
         );
-        if let (Some(huge), Some(base)) = (costs.huge, costs.base) {
+        if let (Some(huge), Some(base)) = (costs.huge_ns, costs.base_ns) {
             assert!(huge > base, "{costs:?}");
         }
     }

@@ -69,7 +69,8 @@ impl PageWalks {
         let costs = huge_costs::measure(linux)?;
         let counted: u64 = trial.iter().map(scaled).sum::<Result<u64>>()?;
         if counted < LEAST {
-            let why = format!("{counted} counts in {} ms of random reads", costs.took / 1_000_000);
+            let why =
+                format!("{counted} counts in {} ms of random reads", costs.took_ns / 1_000_000);
             return Err(Error::new(Kind::Unsupported, "count", name, why));
         }
         let each = match (cycles, costs.read_base_ps, costs.read_huge_ps) {

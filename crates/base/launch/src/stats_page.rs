@@ -23,6 +23,7 @@ use pagemill_heap::stats::{MAGIC, STOPS, StatsPage, WAITS};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::{Error, Kind, Linux, process_vm};
 use pagemill_model::Pid;
+use pagemill_model::dataset::Cell;
 use serde::Serialize;
 
 /// The name under which the library exports its page.
@@ -42,7 +43,7 @@ pub struct Page {
 }
 
 macro_rules! snapshot {
-    ($($name:ident $([$list:tt])?,)*) => {
+    ($($(#[$doc:meta])* $name:ident $([$list:tt])?,)*) => {
         /// What a heap said about itself at one moment: the fields of
         /// [`pagemill_heap::stats::StatsPage`], in its units (bytes, nanoseconds). `None` is a field
         /// that this writer does not have.
@@ -61,74 +62,28 @@ macro_rules! snapshot {
                 Self { $($name: snapshot!(@field bytes, $name $($list)?),)* }
             }
 
-            /// Names of all fields, in the order of the page.
-            #[cfg(test)]
-            const FIELDS: &[&str] = &[$(stringify!($name)),*];
+            /// The value of a field by its name, as a cell of a recording.
+            pub fn cell(&self, name: &str) -> Option<Cell> {
+                match name {
+                    $(stringify!($name) => snapshot!(@cell self.$name.clone(), $($list)?),)*
+                    _ => None,
+                }
+            }
         }
     };
     (@type) => { Option<u64> };
-    (@type list) => { Option<Vec<u64>> };
+    (@type $list:tt) => { Option<Vec<u64>> };
+    (@cell $value:expr,) => { $value.map(Cell::Number) };
+    (@cell $value:expr, $list:tt) => { $value.map(Cell::Numbers) };
     (@field $bytes:ident, $name:ident) => {
         words($bytes, offset_of!(StatsPage, $name), 1).map(|words| words[0])
     };
-    (@field $bytes:ident, $name:ident list) => {
+    (@field $bytes:ident, $name:ident $list:tt) => {
         words($bytes, offset_of!(StatsPage, $name), length_of(|page: &StatsPage| page.$name.len()))
     };
 }
 
-snapshot! {
-    magic,
-    version,
-    size,
-    pid,
-    config,
-    backend,
-    barrier,
-    degraded,
-    started_ns,
-    refreshed_ns,
-    page_size,
-    live_bytes,
-    footprint_bytes,
-    footprint_peak_bytes,
-    mapped_bytes,
-    metadata_bytes,
-    large_bytes,
-    dirty_bytes,
-    cached_bytes,
-    threads,
-    occupancy[list],
-    passes,
-    groups,
-    merged_bytes,
-    saved_bytes,
-    released_bytes,
-    unmerged_pages,
-    aborted_groups,
-    vmas,
-    vma_budget,
-    compact_ns,
-    helper_cpu_ns,
-    pauses[list],
-    longest_pause_ns,
-    trigger_score,
-    trigger_idle,
-    trigger_psi,
-    trigger_cgroup,
-    trigger_request,
-    gated,
-    ksm_pending,
-    request,
-    request_done,
-    ksm_offered,
-    stalls[list],
-    longest_stall_ns,
-    waits_for,
-    waits_until_ns,
-    stopped_by,
-    mergeable_bytes,
-    left_alone_bytes,
-}
+pagemill_heap::with_stats_fields!(snapshot);
 
 /// `count` little-endian words at `offset`, if all of them are inside `bytes`.
 fn words(bytes: &[u8], offset: usize, count: usize) -> Option<Vec<u64>> {
@@ -278,20 +233,6 @@ mod tests {
         page.version.store(1, Relaxed);
         page.size.store(size, Relaxed);
         page
-    }
-
-    #[test]
-    fn every_field_of_the_page_is_in_the_snapshot_in_the_same_order() {
-        let source = include_str!("../../../inside/heap/src/stats.rs");
-        let (_, fields) = source.split_once("\nstats_page! {").unwrap();
-        let (fields, _) = fields.split_once("\n}").unwrap();
-        let names: Vec<&str> = fields
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.ends_with(',') && !line.starts_with("//"))
-            .map(|line| line.split(['[', ',']).next().unwrap())
-            .collect();
-        assert_eq!(Snapshot::FIELDS, names);
     }
 
     #[test]

@@ -147,117 +147,125 @@ macro_rules! stats_page {
     (@zero $len:expr) => { [const { AtomicU64::new(0) }; $len] };
 }
 
-stats_page! {
-    /// [`MAGIC`] once the heap has started.
-    magic,
-    /// [`VERSION`].
-    version,
-    /// Bytes of this struct that the writer knows.
-    size,
-    /// Process that the heap belongs to (changes after `fork`).
-    pid,
-    /// The configuration in force, as the index into [`crate::config::NAMES`].
-    config,
-    /// [`Backend`] in force.
-    backend,
-    /// [`Barrier`] in force.
-    barrier,
-    /// Bits of [`degraded`].
-    degraded,
-    /// `CLOCK_MONOTONIC` when the heap started.
-    started_ns,
-    /// `CLOCK_MONOTONIC` of the last refresh by the helper thread.
-    refreshed_ns,
-    /// Page size in use.
-    page_size,
+/// The fields of the page, in their order, given to a macro: who reads the page has the same ones.
+#[macro_export]
+macro_rules! with_stats_fields {
+    ($with:ident) => {
+        $with! {
+            /// [`MAGIC`] once the heap has started.
+            magic,
+            /// [`VERSION`].
+            version,
+            /// Bytes of this struct that the writer knows.
+            size,
+            /// Process that the heap belongs to (changes after `fork`).
+            pid,
+            /// The configuration in force, as the index into [`crate::config::NAMES`].
+            config,
+            /// [`Backend`] in force.
+            backend,
+            /// [`Barrier`] in force.
+            barrier,
+            /// Bits of [`degraded`].
+            degraded,
+            /// `CLOCK_MONOTONIC` when the heap started.
+            started_ns,
+            /// `CLOCK_MONOTONIC` of the last refresh by the helper thread.
+            refreshed_ns,
+            /// Page size in use.
+            page_size,
 
-    /// Bytes in slots and large objects that are allocated or in a thread's cache.
-    live_bytes,
-    /// Bytes of physical memory that the heap's pages take, merged pages counted once.
-    footprint_bytes,
-    /// The highest value that `footprint_bytes` had at a refresh.
-    footprint_peak_bytes,
-    /// Bytes of address space taken from the kernel for objects.
-    mapped_bytes,
-    /// Bytes taken for the heap's own tables.
-    metadata_bytes,
-    /// Bytes in large objects (page runs and own mappings).
-    large_bytes,
-    /// Bytes of free pages that are still resident.
-    dirty_bytes,
-    /// Bytes of free slots that sit in thread caches (part of `live_bytes`).
-    cached_bytes,
-    /// Thread caches in use.
-    threads,
-    /// Small-object spans by live share.
-    occupancy[OCCUPANCY_BUCKETS],
+            /// Bytes in slots and large objects that are allocated or in a thread's cache.
+            live_bytes,
+            /// Bytes of physical memory that the heap's pages take, merged pages counted once.
+            footprint_bytes,
+            /// The highest value that `footprint_bytes` had at a refresh.
+            footprint_peak_bytes,
+            /// Bytes of address space taken from the kernel for objects.
+            mapped_bytes,
+            /// Bytes taken for the heap's own tables.
+            metadata_bytes,
+            /// Bytes in large objects (page runs and own mappings).
+            large_bytes,
+            /// Bytes of free pages that are still resident.
+            dirty_bytes,
+            /// Bytes of free slots that sit in thread caches (part of `live_bytes`).
+            cached_bytes,
+            /// Thread caches in use.
+            threads,
+            /// Small-object spans by live share.
+            occupancy[OCCUPANCY_BUCKETS],
 
-    /// Compaction passes begun.
-    passes,
-    /// Groups in force: sets of virtual pages that share one physical image.
-    groups,
-    /// Virtual bytes in those groups.
-    merged_bytes,
-    /// Bytes that merging saves now (`merged_bytes` less the images).
-    saved_bytes,
-    /// Bytes of wholly free pages inside spans that were given back, in total.
-    released_bytes,
-    /// Pages that lost their sharing because the program wrote to them, in total.
-    unmerged_pages,
-    /// Groups given up before they were committed (changed, pinned or over budget), in total.
-    aborted_groups,
-    /// Mappings that compaction holds now.
-    vmas,
-    /// Mappings that compaction may hold.
-    vma_budget,
-    /// Wall time that compaction took, in total.
-    compact_ns,
-    /// CPU time of the helper thread, in total (`ksmd` not included: it is a kernel thread).
-    helper_cpu_ns,
-    /// Times for which a group's pages could not be written, by duration.
-    pauses[PAUSE_BUCKETS],
-    /// The longest of them.
-    longest_pause_ns,
-    /// Passes begun because the fragmentation score was above its threshold.
-    trigger_score,
-    /// Passes begun because the program was idle.
-    trigger_idle,
-    /// Passes begun because of memory pressure (PSI).
-    trigger_psi,
-    /// Passes begun because the cgroup neared its limit.
-    trigger_cgroup,
-    /// Passes begun on request.
-    trigger_request,
-    /// Passes not begun because the expected gain was below the cost.
-    gated,
-    /// Pages made identical and offered to `ksmd` that it was not seen to have merged yet (KSM back end);
-    /// looked at every two seconds at most.
-    ksm_pending,
+            /// Compaction passes begun.
+            passes,
+            /// Groups in force: sets of virtual pages that share one physical image.
+            groups,
+            /// Virtual bytes in those groups.
+            merged_bytes,
+            /// Bytes that merging saves now (`merged_bytes` less the images).
+            saved_bytes,
+            /// Bytes of wholly free pages inside spans that were given back, in total.
+            released_bytes,
+            /// Pages that lost their sharing because the program wrote to them, in total.
+            unmerged_pages,
+            /// Groups given up before they were committed (changed, pinned or over budget), in total.
+            aborted_groups,
+            /// Mappings that compaction holds now.
+            vmas,
+            /// Mappings that compaction may hold.
+            vma_budget,
+            /// Wall time that compaction took, in total.
+            compact_ns,
+            /// CPU time of the helper thread, in total (`ksmd` not included: it is a kernel thread).
+            helper_cpu_ns,
+            /// Times for which a group's pages could not be written, by duration.
+            pauses[PAUSE_BUCKETS],
+            /// The longest of them.
+            longest_pause_ns,
+            /// Passes begun because the fragmentation score was above its threshold.
+            trigger_score,
+            /// Passes begun because the program was idle.
+            trigger_idle,
+            /// Passes begun because of memory pressure (PSI).
+            trigger_psi,
+            /// Passes begun because the cgroup neared its limit.
+            trigger_cgroup,
+            /// Passes begun on request.
+            trigger_request,
+            /// Passes not begun because the expected gain was below the cost.
+            gated,
+            /// Pages made identical and offered to `ksmd` that it was not seen to have merged yet (KSM back end);
+            /// looked at every two seconds at most.
+            ksm_pending,
 
-    /// Written by `pagemill heap PID --compact`: the heap compares it to `request_done`.
-    request,
-    /// The last `request` served.
-    request_done,
-    /// Pages made identical and offered to `ksmd` so far, in total (KSM back end): a governor runs `ksmd`
-    /// when this has grown.
-    ksm_offered,
-    /// Times for which a thread of the program waited because of compaction, by duration: a pause in which it wrote to
-    /// a frozen page (the whole pause counts), or a sleep on a class's lock that the compactor held.
-    stalls[PAUSE_BUCKETS],
-    /// The longest of them.
-    longest_stall_ns,
-    /// What compaction waits for: [`Waits`].
-    waits_for,
-    /// `CLOCK_MONOTONIC` when that ends, or when the heap is looked at again; 0 if no moment is known.
-    waits_until_ns,
-    /// What the last pass ended with: [`Stop`].
-    stopped_by,
-    /// Bytes that merging is expected to save of what it could begin with now, as the last look at every span found.
-    mergeable_bytes,
-    /// Bytes of pages that would take part too, of spans that are left alone for a while: what the program wrote after
-    /// it was merged, and what has changed just now.
-    left_alone_bytes,
+            /// Written by `pagemill heap PID --compact`: the heap compares it to `request_done`.
+            request,
+            /// The last `request` served.
+            request_done,
+            /// Pages made identical and offered to `ksmd` so far, in total (KSM back end): a governor runs `ksmd`
+            /// when this has grown.
+            ksm_offered,
+            /// Times for which a thread of the program waited because of compaction, by duration: a pause in which it
+            /// wrote to a frozen page (the whole pause counts), or a sleep on a class's lock that the compactor held.
+            stalls[PAUSE_BUCKETS],
+            /// The longest of them.
+            longest_stall_ns,
+            /// What compaction waits for: [`Waits`].
+            waits_for,
+            /// `CLOCK_MONOTONIC` when that ends, or when the heap is looked at again; 0 if no moment is known.
+            waits_until_ns,
+            /// What the last pass ended with: [`Stop`].
+            stopped_by,
+            /// Bytes that merging is expected to save of what it could begin with now, as the last look at every span
+            /// found.
+            mergeable_bytes,
+            /// Bytes of pages that would take part too, of spans that are left alone for a while: what the program
+            /// wrote after it was merged, and what has changed just now.
+            left_alone_bytes,
+        }
+    };
 }
+with_stats_fields!(stats_page);
 
 impl StatsPage {
     /// Counts a time for which a thread of the program waited because of compaction.

@@ -190,6 +190,7 @@ pub fn run(
 ) -> Result<Outcome> {
     let room = tempfile::Builder::new().prefix("pagemill-slices-").tempdir()?;
     let cost = pagemill_control::costs::calibrate(linux, false)?
+        .measured
         .huge_ns
         .context("a huge page cannot be timed here")?;
     let mut outcome = Outcome {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::cgroup::Group;
 use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd};
+use pagemill_model::dataset::{Column, Row as _, Shape};
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Event, HeapSample, Nanos, Pid, Source};
 
@@ -172,7 +173,7 @@ impl Sampler {
         match snapshot {
             Some(snapshot) => {
                 self.used.insert(STATISTICS);
-                fill(&mut sample, snapshot);
+                fill(&mut sample, &snapshot);
                 self.not_measured.remove(HEAP);
             }
             // The reason may change: the loader maps the library a moment after the start.
@@ -292,51 +293,18 @@ impl Source for Sampler {
 }
 
 /// Copies a snapshot into the columns of the heap.
-fn fill(sample: &mut HeapSample, snapshot: Snapshot) {
+fn fill(sample: &mut HeapSample, snapshot: &Snapshot) {
     let name = |name: Option<&'static str>| name.map(str::to_owned);
     sample.config = name(snapshot.config_name());
     sample.backend = name(snapshot.backend_name());
     sample.barrier = name(snapshot.barrier_name());
     sample.waits_for = name(snapshot.waits_name());
     sample.stopped_by = name(snapshot.stop_name());
-    let bytes = |value: Option<u64>| value.map(Bytes);
-    let nanos = |value: Option<u64>| value.map(Nanos);
-    sample.degraded = snapshot.degraded;
-    sample.started = nanos(snapshot.started_ns);
-    sample.refreshed = nanos(snapshot.refreshed_ns);
-    sample.live = bytes(snapshot.live_bytes);
-    sample.footprint = bytes(snapshot.footprint_bytes);
-    sample.footprint_peak = bytes(snapshot.footprint_peak_bytes);
-    sample.mapped = bytes(snapshot.mapped_bytes);
-    sample.metadata = bytes(snapshot.metadata_bytes);
-    sample.large = bytes(snapshot.large_bytes);
-    sample.dirty = bytes(snapshot.dirty_bytes);
-    sample.cached = bytes(snapshot.cached_bytes);
-    sample.threads = snapshot.threads;
-    sample.occupancy = snapshot.occupancy;
-    sample.passes = snapshot.passes;
-    sample.groups = snapshot.groups;
-    sample.merged = bytes(snapshot.merged_bytes);
-    sample.saved = bytes(snapshot.saved_bytes);
-    sample.released = bytes(snapshot.released_bytes);
-    sample.unmerged_pages = snapshot.unmerged_pages;
-    sample.aborted_groups = snapshot.aborted_groups;
-    sample.vmas = snapshot.vmas;
-    sample.vma_budget = snapshot.vma_budget;
-    sample.compact = nanos(snapshot.compact_ns);
-    sample.helper_cpu = nanos(snapshot.helper_cpu_ns);
-    sample.pauses = snapshot.pauses;
-    sample.longest_pause = nanos(snapshot.longest_pause_ns);
-    sample.trigger_score = snapshot.trigger_score;
-    sample.trigger_idle = snapshot.trigger_idle;
-    sample.trigger_psi = snapshot.trigger_psi;
-    sample.trigger_cgroup = snapshot.trigger_cgroup;
-    sample.trigger_request = snapshot.trigger_request;
-    sample.gated = snapshot.gated;
-    sample.ksm_pending = snapshot.ksm_pending;
-    sample.stalls = snapshot.stalls;
-    sample.longest_stall = nanos(snapshot.longest_stall_ns);
-    sample.waits_until = nanos(snapshot.waits_until_ns);
-    sample.mergeable = bytes(snapshot.mergeable_bytes);
-    sample.left_alone = bytes(snapshot.left_alone_bytes);
+    // Its other columns are numbers that the page has by the same names.
+    let own = |column: &Column| column.shape != Shape::Text && column.name != "pid";
+    for (at, column) in HeapSample::COLUMNS.iter().enumerate().filter(|(_, column)| own(column)) {
+        if let Some(cell) = snapshot.cell(column.name) {
+            sample.set(at, cell);
+        }
+    }
 }

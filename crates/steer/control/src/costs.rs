@@ -36,68 +36,21 @@ pub struct Calibration {
     pub boot: String,
     /// Seconds since 1970 UTC when they were measured.
     pub measured_unix_s: u64,
-    /// Nanoseconds, by name.
-    pub base_ns: Option<u64>,
-    /// A base page from cold memory.
-    pub base_cold_ns: Option<u64>,
-    /// A page of 64 KiB.
-    pub medium_ns: Option<u64>,
-    /// A huge page.
-    pub huge_ns: Option<u64>,
-    /// A huge page from cold memory.
-    pub huge_cold_ns: Option<u64>,
-    /// Collapsing 512 base pages.
-    pub collapse_ns: Option<u64>,
-    /// Moving a huge page into place.
-    pub deliver_ns: Option<u64>,
-    /// What filling 2 MiB takes longer where another thread has provided it.
-    pub fetch_ns: Option<u64>,
-    /// Chance that fresh memory is cold, thousandths.
-    pub cold_permille: Option<u64>,
-    /// A dependent random read in 256 MiB of base pages.
-    pub read_base_ps: Option<u64>,
-    /// The same in huge pages.
-    pub read_huge_ps: Option<u64>,
-    /// What is absent, and why.
-    pub not_measured: Vec<(String, String)>,
-    /// How long measuring took.
-    pub took_ns: u64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub measured: HugeCosts,
 }
 
 impl Calibration {
-    fn new(boot: String, measured_unix_s: u64, costs: HugeCosts) -> Self {
-        Self {
-            boot,
-            measured_unix_s,
-            base_ns: costs.base,
-            base_cold_ns: costs.base_cold,
-            medium_ns: costs.medium,
-            huge_ns: costs.huge,
-            huge_cold_ns: costs.huge_cold,
-            collapse_ns: costs.collapse,
-            deliver_ns: costs.deliver,
-            fetch_ns: costs.fetch,
-            cold_permille: costs.cold,
-            read_base_ps: costs.read_base_ps,
-            read_huge_ps: costs.read_huge_ps,
-            not_measured: costs
-                .not_measured
-                .into_iter()
-                .map(|(what, why)| (what.to_owned(), why))
-                .collect(),
-            took_ns: costs.took,
-        }
-    }
-
     /// What a reference beyond the reach of the TLB takes longer on base pages.
     fn walk_ns(&self) -> Option<u64> {
-        Some(self.read_base_ps?.saturating_sub(self.read_huge_ps?) / 1000)
+        Some(self.measured.read_base_ps?.saturating_sub(self.measured.read_huge_ps?) / 1000)
     }
 
     /// What a base page from cold memory costs at the least, where only huge pages were seen cold.
     fn base_cold_modelled(&self) -> Option<u64> {
-        let host = self.huge_cold_ns?.saturating_sub(self.huge_ns?);
-        Some(self.base_ns? + host / PER_HUGE)
+        let host = self.measured.huge_cold_ns?.saturating_sub(self.measured.huge_ns?);
+        Some(self.measured.base_ns? + host / PER_HUGE)
     }
 
     /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it
@@ -105,18 +58,18 @@ impl Calibration {
     pub fn costs(&self) -> Costs {
         let figure = |value: Option<u64>| value.map_or(Figure::Absent, Figure::Measured);
         Costs {
-            base: figure(self.base_ns),
-            base_cold: match self.base_cold_ns {
+            base: figure(self.measured.base_ns),
+            base_cold: match self.measured.base_cold_ns {
                 Some(cold) => Figure::Measured(cold),
                 None => self.base_cold_modelled().map_or(Figure::Absent, Figure::Modelled),
             },
-            medium: figure(self.medium_ns),
-            huge: figure(self.huge_ns),
-            huge_cold: figure(self.huge_cold_ns),
-            collapse: figure(self.collapse_ns),
-            deliver: figure(self.deliver_ns),
+            medium: figure(self.measured.medium_ns),
+            huge: figure(self.measured.huge_ns),
+            huge_cold: figure(self.measured.huge_cold_ns),
+            collapse: figure(self.measured.collapse_ns),
+            deliver: figure(self.measured.deliver_ns),
             stall: Figure::Absent,
-            fetch: figure(self.fetch_ns),
+            fetch: figure(self.measured.fetch_ns),
             walk: figure(self.walk_ns()),
         }
     }
@@ -156,8 +109,8 @@ pub fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
     Ok(files(linux).into_iter().find_map(|path| {
         let mut known = of_file(&path)?;
-        let whole = known.boot == boot && (known.medium_ns.is_some() || !medium);
-        known.medium_ns = known.medium_ns.filter(|_| medium);
+        let whole = known.boot == boot && (known.measured.medium_ns.is_some() || !medium);
+        known.measured.medium_ns = known.measured.medium_ns.filter(|_| medium);
         whole.then_some(known)
     }))
 }
@@ -182,13 +135,15 @@ pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
 
 /// Measures, and keeps the answer.
 fn measure(linux: &Linux) -> Result<Calibration> {
-    let costs = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
-    let known = Calibration::new(linux.boot()?, now(), costs);
+    let measured = huge_costs::measure(linux).context("cannot measure what huge pages cost")?;
+    let known = Calibration { boot: linux.boot()?, measured_unix_s: now(), measured };
     // Pages of 64 KiB cannot be timed while the system gives none, and whoever borrows them for a program would have to
     // begin again.
     let before = files(linux).into_iter().find_map(|path| of_file(&path));
-    let before = before.filter(|before| before.boot == known.boot).and_then(|it| it.medium_ns);
-    let kept = Calibration { medium_ns: known.medium_ns.or(before), ..known.clone() };
+    let before =
+        before.filter(|before| before.boot == known.boot).and_then(|it| it.measured.medium_ns);
+    let mut kept = known.clone();
+    kept.measured.medium_ns = kept.measured.medium_ns.or(before);
     let text = serde_json::to_vec_pretty(&kept)?;
     // Where nothing can be kept, it is measured each time.
     for path in files(linux) {
@@ -214,7 +169,7 @@ pub fn machine_view(linux: &Linux, known: &Calibration) -> View {
     let mut view = View {
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
         mhz: linux.mhz().ok().flatten().unwrap_or(0),
-        cold: known.cold_permille.map_or(Figure::Absent, Figure::Measured),
+        cold: known.measured.cold_permille.map_or(Figure::Absent, Figure::Measured),
         costs: known.costs(),
         ..View::default()
     };
@@ -276,14 +231,15 @@ mod tests {
     #[test]
     fn a_base_fault_has_a_price_where_only_huge_pages_were_seen_cold() {
         use pagemill_policy::huge::{Moment, Unit, find};
-        let known = Calibration {
+        let measured = HugeCosts {
             base_ns: Some(2_100),
             huge_ns: Some(371_700),
             huge_cold_ns: Some(1_907_700),
             cold_permille: Some(125),
             fetch_ns: Some(280_000),
-            ..Calibration::default()
+            ..HugeCosts::default()
         };
+        let mut known = Calibration { measured, ..Calibration::default() };
         let costs = known.costs();
         assert_eq!(costs.base_cold, Figure::Modelled(2_100 + 3_000));
         let view = View {
@@ -302,8 +258,8 @@ mod tests {
         };
         let decision = find("cbmm+").unwrap().decide(&view);
         assert!(decision.action.makes_huge(), "{decision}");
-        let seen = Calibration { base_cold_ns: Some(20_000), ..known };
-        assert_eq!(seen.costs().base_cold, Figure::Measured(20_000));
+        known.measured.base_cold_ns = Some(20_000);
+        assert_eq!(known.costs().base_cold, Figure::Measured(20_000));
     }
 
     #[test]
@@ -326,9 +282,8 @@ mod tests {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let known = Calibration {
             boot: "one".into(),
-            base_ns: Some(1100),
             measured_unix_s: now,
-            ..Calibration::default()
+            measured: HugeCosts { base_ns: Some(1100), ..HugeCosts::default() },
         };
         let path = files(&linux).remove(0);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -343,11 +298,12 @@ mod tests {
         assert_eq!(latest(&linux).unwrap(), old, "no program waits for new ones");
         assert!(old.is_old() && calibrate(&linux, false).unwrap().measured_unix_s >= now);
 
-        let medium = Calibration { medium_ns: Some(9_000), ..old };
+        let mut medium = old;
+        medium.measured.medium_ns = Some(9_000);
         fs::write(&path, serde_json::to_vec(&medium).unwrap()).unwrap();
-        assert_eq!(calibrate(&linux, true).unwrap().medium_ns, None, "there are none now");
+        assert_eq!(calibrate(&linux, true).unwrap().measured.medium_ns, None, "there are none now");
         let kept = of_file(&path).unwrap();
-        assert_eq!(kept.medium_ns, Some(9_000), "as last seen");
+        assert_eq!(kept.measured.medium_ns, Some(9_000), "as last seen");
 
         put("proc/sys/kernel/random/boot_id", "two\n");
         let again = calibrate(&linux, false).unwrap();
@@ -355,6 +311,6 @@ mod tests {
             (again.boot.as_str(), calibrate(&linux, false).unwrap()),
             ("two", again.clone())
         );
-        assert!(again.base_ns.is_some());
+        assert!(again.measured.base_ns.is_some());
     }
 }

@@ -106,48 +106,6 @@ impl Governor {
         })
     }
 
-    /// Puts the process that the program begins with, and so all its descendants, under it.
-    pub fn watch(&mut self, pid: Pid) {
-        self.members.insert(pid, Member::default());
-        self.next_census = Instant::now();
-    }
-
-    /// Looks once and sets `ksmd` accordingly; returns how long to wait before the next look.
-    pub fn tick(&mut self) -> Result<Duration> {
-        if Instant::now() >= self.next_census {
-            self.census();
-            self.next_census = Instant::now() + self.census_gap;
-            self.census_gap = (2 * self.census_gap).min(CENSUS);
-        }
-        let observed = self.observed()?;
-        match self.throttle.decide(&observed) {
-            Some(Action::Merge) => {
-                self.members.values_mut().for_each(|member| member.scanning = member.offered);
-                self.loan.set(&fast(self.loan.found(), false))?;
-            }
-            Some(Action::Again { odd }) => self.loan.set(&fast(self.loan.found(), odd))?,
-            Some(Action::Rest) => {
-                self.members.values_mut().for_each(|member| member.served = member.scanning);
-                self.loan.set(self.loan.found())?;
-            }
-            // Another borrower may have put it to rest for its own program.
-            None if observed.is_stopped => self.loan.set(&fast(self.loan.found(), false))?,
-            None => {}
-        }
-        Ok(if self.throttle.is_merging() { MERGING } else { RESTING })
-    }
-
-    /// Lets `ksmd` rest as it was found to, until the next tick that finds pages pending.
-    pub fn rest(&mut self) -> Result<()> {
-        self.throttle = Throttle::default();
-        self.loan.set(self.loan.found())
-    }
-
-    /// Puts everything back and says whether that worked.
-    pub fn stop(self) -> Result<()> {
-        self.loan.give_back()
-    }
-
     /// What is offered, and what `ksmd` has done.
     fn observed(&mut self) -> Result<Observed> {
         let mut observed = Observed { now: self.began.elapsed(), ..Observed::default() };
@@ -203,6 +161,48 @@ impl Governor {
             to_visit.extend(self.linux.children(pid).unwrap_or_default());
         }
         self.members = members;
+    }
+}
+
+impl Companion for Governor {
+    const WHAT: &'static str = "ksmd";
+
+    fn watch(&mut self, pid: Pid) {
+        self.members.insert(pid, Member::default());
+        self.next_census = Instant::now();
+    }
+
+    fn tick(&mut self) -> anyhow::Result<Duration> {
+        if Instant::now() >= self.next_census {
+            self.census();
+            self.next_census = Instant::now() + self.census_gap;
+            self.census_gap = (2 * self.census_gap).min(CENSUS);
+        }
+        let observed = self.observed()?;
+        match self.throttle.decide(&observed) {
+            Some(Action::Merge) => {
+                self.members.values_mut().for_each(|member| member.scanning = member.offered);
+                self.loan.set(&fast(self.loan.found(), false))?;
+            }
+            Some(Action::Again { odd }) => self.loan.set(&fast(self.loan.found(), odd))?,
+            Some(Action::Rest) => {
+                self.members.values_mut().for_each(|member| member.served = member.scanning);
+                self.loan.set(self.loan.found())?;
+            }
+            // Another borrower may have put it to rest for its own program.
+            None if observed.is_stopped => self.loan.set(&fast(self.loan.found(), false))?,
+            None => {}
+        }
+        Ok(if self.throttle.is_merging() { MERGING } else { RESTING })
+    }
+
+    fn rest(&mut self) -> anyhow::Result<()> {
+        self.throttle = Throttle::default();
+        Ok(self.loan.set(self.loan.found())?)
+    }
+
+    fn stop(self) -> anyhow::Result<()> {
+        self.loan.give_back().context("the settings of ksmd are not restored")
     }
 }
 
@@ -287,26 +287,6 @@ enum State {
         woken: u64,
         before: u64,
     },
-}
-
-impl Companion for Governor {
-    const WHAT: &'static str = "ksmd";
-
-    fn watch(&mut self, pid: Pid) {
-        Self::watch(self, pid);
-    }
-
-    fn tick(&mut self) -> anyhow::Result<Duration> {
-        Ok(Self::tick(self)?)
-    }
-
-    fn rest(&mut self) -> anyhow::Result<()> {
-        Ok(Self::rest(self)?)
-    }
-
-    fn stop(self) -> anyhow::Result<()> {
-        Self::stop(self).context("the settings of ksmd are not restored")
-    }
 }
 
 impl Default for State {

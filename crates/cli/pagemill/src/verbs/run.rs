@@ -31,7 +31,7 @@ use pagemill_launch::prepare::{
     Prepared, cannot_execute, configuration, plain, prepare, trimmed, variable,
 };
 use pagemill_launch::program::{self, Replaces, Verdict};
-use pagemill_launch::supervise::{hold_signals, supervise};
+use pagemill_launch::supervise::{Companion as _, hold_signals, supervise};
 #[cfg(target_arch = "x86_64")]
 use pagemill_record::recorders;
 

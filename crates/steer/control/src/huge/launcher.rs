@@ -323,14 +323,6 @@ impl Launcher {
         Ok(launcher)
     }
 
-    /// Nothing will be recorded or counted: what was begun for it goes.
-    pub fn never_started(&mut self) {
-        self.stats = None;
-        if let Some(writer) = self.writer.take() {
-            writer.abandon();
-        }
-    }
-
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
     pub fn needs_library(&self) -> bool {
         !self.options.policy.means().by_kernel
@@ -412,33 +404,6 @@ impl Launcher {
             return order_for(self.trials.first);
         }
         first_order(self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
-    }
-
-    /// Puts the process that the program begins with under it.
-    pub fn watch(&mut self, pid: Pid) {
-        self.child = pid;
-        if let Some(writer) = &mut self.writer {
-            let meta = writer.meta_mut();
-            meta.pid = pid.into();
-            // A process that runs already has no command here.
-            if meta.comm.is_empty() {
-                meta.comm = self.linux.stat(pid).map(|stat| stat.comm).unwrap_or_default();
-            }
-        }
-    }
-
-    /// Looks once; returns how long to wait before the next look.
-    pub fn tick(&mut self) -> Result<Duration> {
-        let now = clock::monotonic();
-        if self.waits() && !patience::is_over(self.board()) {
-            self.board().set(Head::Heartbeat, now.as_nanos() as u64);
-            self.leave_the_dead();
-            return Ok(patience::rest(now - self.began));
-        }
-        let before = patience::own_time();
-        let pause = self.tick_at(now)?;
-        let waits = self.waits() && !self.brisk;
-        Ok(if waits { pause.max(patience::after(patience::own_time() - before)) } else { pause })
     }
 
     fn tick_at(&mut self, now: Duration) -> Result<Duration> {
@@ -713,8 +678,55 @@ impl Launcher {
         }
     }
 
-    /// Ends everything, and says whether that worked.
-    pub fn stop(mut self) -> Result<()> {
+    /// What all libraries have counted.
+    fn told(&self) -> Value {
+        let board = self.board();
+        let living = board.processes().filter(|process| pid_of(*process) != Pid(0));
+        let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
+        json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
+    }
+}
+
+impl Companion for Launcher {
+    const WHAT: &'static str = "the use of huge pages";
+
+    fn never_started(&mut self) {
+        self.stats = None;
+        if let Some(writer) = self.writer.take() {
+            writer.abandon();
+        }
+    }
+
+    fn watch(&mut self, pid: Pid) {
+        self.child = pid;
+        if let Some(writer) = &mut self.writer {
+            let meta = writer.meta_mut();
+            meta.pid = pid.into();
+            // A process that runs already has no command here.
+            if meta.comm.is_empty() {
+                meta.comm = self.linux.stat(pid).map(|stat| stat.comm).unwrap_or_default();
+            }
+        }
+    }
+
+    fn tick(&mut self) -> Result<Duration> {
+        let now = clock::monotonic();
+        if self.waits() && !patience::is_over(self.board()) {
+            self.board().set(Head::Heartbeat, now.as_nanos() as u64);
+            self.leave_the_dead();
+            return Ok(patience::rest(now - self.began));
+        }
+        let before = patience::own_time();
+        let pause = self.tick_at(now)?;
+        let waits = self.waits() && !self.brisk;
+        Ok(if waits { pause.max(patience::after(patience::own_time() - before)) } else { pause })
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stop(mut self) -> Result<()> {
         let long = self.needs_library() && clock::monotonic() >= self.began + LONG;
         // While pages of 64 KiB are still to be had.
         let renewed = if long { self.machine.renew() } else { Ok(()) };
@@ -743,42 +755,10 @@ impl Launcher {
         }
         isolation.and(recorded.map_err(Into::into)).and(told).and(renewed)
     }
-
-    /// What all libraries have counted.
-    fn told(&self) -> Value {
-        let board = self.board();
-        let living = board.processes().filter(|process| pid_of(*process) != Pid(0));
-        let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
-        json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
-    }
 }
 /// The process of a place on the board; 0 of a free one.
 fn pid_of(process: Process<'_>) -> Pid {
     Pid(process.get(ProcessWord::Pid) as u32)
-}
-
-impl Companion for Launcher {
-    const WHAT: &'static str = "the use of huge pages";
-
-    fn never_started(&mut self) {
-        Self::never_started(self);
-    }
-
-    fn watch(&mut self, pid: Pid) {
-        Self::watch(self, pid);
-    }
-
-    fn tick(&mut self) -> Result<Duration> {
-        Self::tick(self)
-    }
-
-    fn rest(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn stop(self) -> Result<()> {
-        Self::stop(self)
-    }
 }
 
 /// The kernel's name of what `brk` grows.

@@ -183,7 +183,7 @@ pub fn measure(
         Err(_) => options.by != By::User,
     };
     if in_kernel {
-        outcome.own = crate::costs::calibrate(linux, false)?.huge_ns.unwrap_or(0);
+        outcome.own = crate::costs::calibrate(linux, false)?.measured.huge_ns.unwrap_or(0);
     }
     outcome.took = began.elapsed();
     Ok(Ok(outcome))

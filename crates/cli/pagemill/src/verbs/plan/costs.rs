@@ -15,14 +15,14 @@ pub fn run(json: bool) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let times = [
-        ("base page, warm", known.base_ns),
-        ("base page, cold", known.base_cold_ns),
-        ("64 KiB, warm", known.medium_ns),
-        ("huge page, warm", known.huge_ns),
-        ("huge page, cold", known.huge_cold_ns),
-        ("collapse 512 base pages", known.collapse_ns),
-        ("move a huge page into place", known.deliver_ns),
-        ("fetch 2 MiB provided elsewhere", known.fetch_ns),
+        ("base page, warm", known.measured.base_ns),
+        ("base page, cold", known.measured.base_cold_ns),
+        ("64 KiB, warm", known.measured.medium_ns),
+        ("huge page, warm", known.measured.huge_ns),
+        ("huge page, cold", known.measured.huge_cold_ns),
+        ("collapse 512 base pages", known.measured.collapse_ns),
+        ("move a huge page into place", known.measured.deliver_ns),
+        ("fetch 2 MiB provided elsewhere", known.measured.fetch_ns),
     ];
     for (what, value) in times {
         match value {
@@ -30,21 +30,21 @@ pub fn run(json: bool) -> Result<Exit> {
             None => println!("{what:<28}         -  absent"),
         }
     }
-    if let (Some(base), Some(huge)) = (known.read_base_ps, known.read_huge_ps) {
+    if let (Some(base), Some(huge)) = (known.measured.read_base_ps, known.measured.read_huge_ps) {
         let (base, huge) = (base as f64 / 1000.0, huge as f64 / 1000.0);
         println!(
             "{:<28} {base:>6.1} ns  in base pages, {huge:.1} ns in huge pages: measured",
             "random read in 256 MiB"
         );
     }
-    if let Some(cold) = known.cold_permille {
+    if let Some(cold) = known.measured.cold_permille {
         println!(
             "{:<28} {:>6.1} %   of fresh memory just now: measured",
             "cold",
             cold as f64 / 10.0
         );
     }
-    if let (Some(base), Some(huge)) = (known.base_ns, known.huge_ns) {
+    if let (Some(base), Some(huge)) = (known.measured.base_ns, known.measured.huge_ns) {
         println!(
             "{:<28} {:>6} pages of 512 touched, warm and a block free",
             "a huge page pays from",
@@ -59,9 +59,9 @@ pub fn run(json: bool) -> Result<Exit> {
         let (load, used) = (load as f64 / 100.0, used as f64 / 10.0);
         println!("{:<28} {load:>6.2} on {} CPUs, {used:.1} % of memory in use", "load", view.cpus);
     }
-    for (what, why) in &known.not_measured {
+    for (what, why) in &known.measured.not_measured {
         println!("not measured: {what}: {why}");
     }
-    println!("took {}", Nanos(known.took_ns).to_string().trim());
+    println!("took {}", Nanos(known.measured.took_ns).to_string().trim());
     Ok(Exit::Ok)
 }

@@ -459,6 +459,7 @@ fn home(regions: &Regions, pid: u64, area: Option<&Area>, address: u64) -> Home 
 mod tests {
     use super::*;
     use clap::FromArgMatches as _;
+    use pagemill_kernel::huge_costs::HugeCosts;
     use std::fs;
 
     use pagemill_model::recording::{Meta, Writer};
@@ -530,13 +531,14 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("costs.json");
         let given = ["--costs", path.to_str().unwrap(), "--compaction", "2ms"];
-        let known = Calibration {
+        let measured = HugeCosts {
             base_ns: Some(2_200),
             huge_ns: Some(400_000),
             read_base_ps: Some(300_000),
             read_huge_ps: Some(180_000),
-            ..Calibration::default()
+            ..HugeCosts::default()
         };
+        let known = Calibration { measured, ..Calibration::default() };
         fs::write(&path, serde_json::to_vec(&known).unwrap()).unwrap();
         let (costs, tlb) = options(&given).prices().unwrap();
         assert_eq!((costs.base, costs.huge), (Figure::Measured(2_200), Figure::Measured(400_000)));
