@@ -8,7 +8,7 @@ use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
 use pagemill_model::Pid;
 
 use crate::child::Child;
-use crate::convert::{Origin, convert};
+use crate::convert::Origin;
 use crate::interval::now;
 use crate::pins::pins;
 use crate::process::Process;
@@ -31,7 +31,7 @@ impl Tracer {
         let Err(error) = self.part(parent, (forker, child)) else { return Ok(()) };
         let _ = signal::send(child, 9);
         let why = format!("a forked child, which was killed before it began: {error}");
-        self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
+        self.untraced.push(Untraced::of(child, why));
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Tracer {
                     child.stays = true;
                 }
                 let why = format!("a forked child, all of whose life is one interval: {error}");
-                self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+                self.untraced.push(Untraced::of(pid, why));
             }
             self.release(pid);
         }
@@ -148,15 +148,7 @@ impl Tracer {
         // Its mappings are to be registered with its own.
         child.watched = None;
         let origin = Origin::Forked(child.inherited()?);
-        let how = self.how();
-        let mut process = convert(
-            &self.linux,
-            &mut self.session,
-            (pid, thread),
-            &origin,
-            how,
-            &mut self.untraced,
-        )?;
+        let mut process = self.convert(pid, thread, &origin)?;
         process.original.clear();
         // What could not be dropped is told once more.
         let _ = process.begin_afresh();

@@ -5,8 +5,11 @@ use pagemill_kernel::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, poll};
 use pagemill_model::Pid;
 
-use crate::interval::now;
-use crate::question::{self, SyscallNotification};
+use crate::calls::{
+    CLOSE_RANGE, EXECVE, EXECVEAT, MADVISE, MMAP, MPROTECT, MREMAP, NO_SUCH_CALL, PTRACE,
+    USERFAULTFD,
+};
+use crate::question::{LOG, SyscallNotification};
 use crate::trace::{Sink, Untraced};
 use crate::tracer::{HELPERS, Tracer};
 
@@ -44,7 +47,7 @@ impl Tracer {
     pub(crate) fn questions(&mut self, sink: &mut dyn Sink) -> Result<()> {
         self.unanswered.append(&mut self.session.received);
         for question in std::mem::take(&mut self.unanswered) {
-            if question.number != question::LOG && !self.question(None, &question, sink)? {
+            if question.number != LOG && !self.question(None, &question, sink)? {
                 self.unanswered.push(question);
             }
         }
@@ -83,7 +86,7 @@ impl Tracer {
         let shares = caller.is_some_and(|thread| thread.group != thread.process);
         let caller = caller.map(|thread| thread.process);
         let own = match question.number {
-            question::LOG => asked,
+            LOG => asked,
             // The process whose mapper received the call is another one than the caller's.
             _ => caller.or_else(|| self.who_shares_with(question.thread)),
         };
@@ -93,7 +96,7 @@ impl Tracer {
             return Ok(true);
         }
         if (asked != Some(pid) || shares)
-            && question.number != question::LOG
+            && question.number != LOG
             && let Some(process) = self.processes.get(&pid)
         {
             match process.decide(question, false)? {
@@ -111,8 +114,8 @@ impl Tracer {
         let answer = match self.processes.get(&pid) {
             // The listener must survive until the child executes. Programs that are told so close one by
             // one, which the filter lets them do with all descriptors but ours.
-            None if question.number == question::CLOSE_RANGE && question.argument[1] >= own_fds => {
-                Some(Answer::Return(question::NO_SUCH_CALL))
+            None if question.number == CLOSE_RANGE && question.argument[1] >= own_fds => {
+                Some(Answer::Return(NO_SUCH_CALL))
             }
             None => match self.children.get_mut(&pid) {
                 Some(child) => Some(child.answer(&self.linux, question)?),
@@ -160,12 +163,12 @@ impl Tracer {
             return Ok(Reply::Now(Answer::GoOn));
         };
         let answer = match question.number {
-            question::LOG => {
+            LOG => {
                 let logged = process.control.take_log();
                 process.left(logged);
                 Answer::GoOn
             }
-            question::MMAP | question::MREMAP => match process.own_file(question)? {
+            MMAP | MREMAP => match process.own_file(question)? {
                 Decided::Busy => return Ok(Reply::Later),
                 Decided::Answered => return Ok(Reply::Made),
                 Decided::Left => {
@@ -174,21 +177,20 @@ impl Tracer {
                     answer
                 }
             },
-            question::MPROTECT => process.protect(question)?,
-            question::MADVISE => process.advise(question)?,
-            question::EXECVE | question::EXECVEAT if shares => Answer::GoOn,
-            question::EXECVE | question::EXECVEAT => {
+            MPROTECT => process.protect(question)?,
+            MADVISE => process.advise(question)?,
+            EXECVE | EXECVEAT if shares => Answer::GoOn,
+            EXECVE | EXECVEAT => {
                 // Its memory is about to go. If the call fails, this was a short interval.
-                let interval = process.tick(now, false)?;
+                let interval = process.tick(false)?;
                 self.drain(sink);
                 let _ = sink.interval(interval);
                 Answer::GoOn
             }
-            question::PTRACE | question::USERFAULTFD => {
-                let what =
-                    if question.number == question::PTRACE { "ptrace" } else { "userfaultfd" };
+            PTRACE | USERFAULTFD => {
+                let what = if question.number == PTRACE { "ptrace" } else { "userfaultfd" };
                 let why = format!("the program uses {what} itself");
-                self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+                self.untraced.push(Untraced::of(pid, why));
                 Answer::GoOn
             }
             _ => Answer::GoOn,

@@ -10,14 +10,14 @@ use pagemill_kernel::injected::{ARGUMENTS, ARGUMENTS_END, Control};
 use pagemill_kernel::{Linux, Result, page_size, process_vm};
 use pagemill_model::Pid;
 
-const MMAP: i64 = 9;
-const MPROTECT: i64 = 10;
-const MUNMAP: i64 = 11;
-const PRCTL: i64 = 157;
+use crate::calls::{
+    ANONYMOUS, BRK, Call, FIXED_NOREPLACE, MMAP, MPROTECT, MUNMAP, PRCTL, PRIVATE, call,
+};
+
 const SET_MM: i64 = 35;
 const SET_MM_MAP: i64 = 14;
-/// Private, anonymous, fixed, never over anything.
-const KIND: i64 = 2 | 0x20 | 0x10_0000;
+/// Never over anything.
+const KIND: i64 = PRIVATE | ANONYMOUS | FIXED_NOREPLACE;
 
 /// Where the words of a program stood.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl Arguments {
     pub(crate) fn keep(
         linux: &Linux,
         pid: Pid,
-        list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
+        list: impl Fn(&[Call]) -> Result<Vec<i64>>,
     ) -> Option<Self> {
         let layout = linux.layout(pid).ok()?;
         let [start, arguments_end, environment, end] = layout.words;
@@ -42,7 +42,7 @@ impl Arguments {
         }
         let mut text = vec![0; (end - start) as usize];
         process_vm::read(pid, start, &mut text).ok()?;
-        let map = [MMAP, ARGUMENTS as i64, bytes as i64, 3, KIND, -1, 0];
+        let map = call(MMAP, [ARGUMENTS as i64, bytes as i64, 3, KIND, -1]);
         if list(&[map]).ok()? != [ARGUMENTS as i64] {
             return None;
         }
@@ -50,7 +50,7 @@ impl Arguments {
         let moved = |address: u64| address - start + ARGUMENTS;
         let words = [start, arguments_end, environment, end].map(moved);
         // What cannot be written is not held against the program's limit of data.
-        list(&[[MPROTECT, ARGUMENTS as i64, bytes as i64, 1, 0, 0, 0]]).ok()?;
+        list(&[call(MPROTECT, [ARGUMENTS as i64, bytes as i64, 1])]).ok()?;
         let kept = Self { words: layout.words, bytes };
         tell(linux, pid, words, list).then_some(kept)
     }
@@ -60,10 +60,10 @@ impl Arguments {
         self,
         linux: &Linux,
         pid: Pid,
-        list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
+        list: impl Fn(&[Call]) -> Result<Vec<i64>>,
     ) {
         if tell(linux, pid, self.words, &list) {
-            let _ = list(&[[MUNMAP, ARGUMENTS as i64, self.bytes as i64, 0, 0, 0, 0]]);
+            let _ = list(&[call(MUNMAP, [ARGUMENTS as i64, self.bytes as i64])]);
         }
     }
 }
@@ -73,17 +73,16 @@ fn tell(
     linux: &Linux,
     pid: Pid,
     words: [u64; 4],
-    list: impl Fn(&[[i64; 7]]) -> Result<Vec<i64>>,
+    list: impl Fn(&[Call]) -> Result<Vec<i64>>,
 ) -> bool {
-    const BRK: i64 = 12;
     let place = Control::ranges_address();
     let done = || {
-        let heap_end = *list(&[[BRK, 0, 0, 0, 0, 0, 0]])?.first().unwrap_or(&0) as u64;
+        let heap_end = *list(&[call(BRK, [0])])?.first().unwrap_or(&0) as u64;
         let mut layout = linux.layout(pid)?;
         layout.words = words;
         let bytes = layout.to_bytes(heap_end);
         process_vm::write(pid, place, &bytes)?;
-        list(&[[PRCTL, SET_MM, SET_MM_MAP, place as i64, bytes.len() as i64, 0, 0]])
+        list(&[call(PRCTL, [SET_MM, SET_MM_MAP, place as i64, bytes.len() as i64])])
     };
     done().is_ok_and(|results| results == [0])
 }

@@ -7,20 +7,18 @@ use std::os::unix::fs::FileExt;
 use pagemill_kernel::injected::{Decided, Image};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::seccomp::Answer;
-use pagemill_kernel::{Error, Kind, Result, page_size, process_vm};
+use pagemill_kernel::{Error, Kind, Result, page_size};
 use pagemill_model::PageRange;
 
-use crate::copy::copy;
-use crate::layout::{OURS, of_image, protection, stays};
-use crate::process::{ForkAdvice, Process};
-use crate::question::{
-    CLONE, CLONE3, DONT_FORK, FORK, MMAP, MPROTECT, MREMAP, SyscallNotification, WIPE_ON_FORK,
+use crate::calls::{
+    DONT_FORK, FORK, INVALID, MPROTECT, MREMAP, SHARED, WIPE_ON_FORK, call, failed,
 };
+use crate::copy::copy;
+use crate::layout::{OURS, map_over, of_image, stays};
+use crate::process::{ForkAdvice, Process};
+use crate::question::SyscallNotification;
 use crate::trace::Untraced;
 
-const SHARED: u64 = 1;
-/// -EINVAL.
-const INVALID: i64 = -22;
 const DO_FORK: u64 = 11;
 const KEEP_ON_FORK: u64 = 19;
 impl Process {
@@ -34,16 +32,9 @@ impl Process {
     /// Whether a call forks: makes a process with a copy of the memory.
     pub(crate) fn forks(&self, question: &SyscallNotification) -> bool {
         const SHARE_MEMORY: u64 = 0x100;
-        match question.number {
-            FORK => true,
-            CLONE => question.argument[0] & SHARE_MEMORY == 0,
-            CLONE3 => {
-                let mut flags = [0; 8];
-                let read = process_vm::read(self.pid, question.argument[0], &mut flags);
-                read.is_ok() && u64::from_ne_bytes(flags) & SHARE_MEMORY == 0
-            }
-            _ => false,
-        }
+        let copies = |flags: u64| flags & SHARE_MEMORY == 0;
+        question.number == FORK
+            || question.clones(self.pid).is_some_and(|asked| copies(asked.flags))
     }
 
     /// Private writable memory of a file is about to be: mapped or moved by the injector, while the tracer looks at no
@@ -59,13 +50,10 @@ impl Process {
         &mut self,
         question: &SyscallNotification,
     ) -> Result<(Answer, Vec<Untraced>)> {
-        let call: [i64; 7] = std::array::from_fn(|index| match index {
-            0 => i64::from(question.number),
-            _ => question.argument[index - 1] as i64,
-        });
-        let result = self.serve(&[call])?[0];
+        let asked = call(question.number, question.argument.map(|word| word as i64));
+        let result = self.serve(&[asked])?[0];
         let mut untraced = Vec::new();
-        if !(-4095..0).contains(&result) {
+        if !failed(result) {
             let length = question.argument[if question.number == MREMAP { 2 } else { 1 }];
             let (start, end) = (result as u64, result as u64 + length);
             for usage in self.linux.smaps(self.pid)? {
@@ -77,12 +65,7 @@ impl Process {
                     self.watch(mapping.start.max(start), mapping.end.min(end));
                     continue;
                 };
-                untraced.push(Untraced {
-                    process: self.pid,
-                    start: mapping.start,
-                    end: mapping.end,
-                    why: format!("{why}: {}", mapping.name),
-                });
+                untraced.push(Untraced::mapping(self.pid, mapping, why));
                 self.apart.push(usage.mapping);
             }
             self.tell_apart();
@@ -117,16 +100,13 @@ impl Process {
             copy(self.pid, &part, &self.memory, at, &self.pagemap)?;
             self.map_shared(&part, at)?;
         }
-        let call = [i64::from(MPROTECT), start as i64, length as i64, access as i64, 0, 0, 0];
-        Ok(Answer::Return(self.serve(&[call])?[0]))
+        let asked = call(MPROTECT, [start, length, access].map(|word| word as i64));
+        Ok(Answer::Return(self.serve(&[asked])?[0]))
     }
 
     /// Puts a part of the memory file where a mapping is.
     fn map_shared(&self, part: &Mapping, offset: u64) -> Result<()> {
-        let (start, length) = (part.start as i64, part.len() as i64);
-        let kind = SHARED as i64 | 0x10;
-        let (access, offset) = (protection(part), offset as i64);
-        let call = [i64::from(MMAP), start, length, access, kind, self.memory_fd, offset];
+        let call = map_over(part, SHARED, self.memory_fd, offset);
         self.serve_one("convert a mapping of", call)?;
         self.watch(part.start, part.end);
         Ok(())

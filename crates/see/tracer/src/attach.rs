@@ -11,16 +11,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm, ptrace};
+use pagemill_kernel::{Error, Kind, Linux, Result, memfd, ptrace};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;
-use crate::convert::{Origin, convert};
-use crate::copy::copy_run;
+use crate::calls::{CLOSE, Call, MADVISE, call};
+use crate::convert::Origin;
+use crate::copy::make_own;
 use crate::events::Events;
-use crate::inject::refused;
-use crate::interval::now;
-use crate::layout::{guard, protection};
+use crate::layout::guard;
 use crate::pins::pins;
 use crate::process::{ForkAdvice, Process};
 use crate::stopped::calm;
@@ -119,23 +118,15 @@ impl Tracer {
             Error::new(Kind::Gone, "trace", format_args!("process {pid}"), "it is ending")
         })?;
         self.events.follow(pid)?;
-        let how = self.how();
-        let mut process = convert(
-            &self.linux,
-            &mut self.session,
-            (pid, thread),
-            &Origin::Running,
-            how,
-            &mut self.untraced,
-        )?;
+        let mut process = self.convert(pid, thread, &Origin::Running)?;
         // What is in its page tables by now was touched before.
-        process.tick(now, false)?;
+        process.tick(false)?;
         process.intervals = 0;
         for child in self.linux.children(pid)? {
             // Ours are its children, too.
             if child != process.injector && Some(child) != process.mapper {
-                let why = "a child that was running already".into();
-                self.untraced.push(Untraced { process: child, start: 0, end: 0, why });
+                let why = "a child that was running already";
+                self.untraced.push(Untraced::of(child, why));
             }
         }
         self.processes.insert(pid, process);
@@ -149,7 +140,7 @@ impl Tracer {
         self.drain(sink);
         for process in self.processes.values_mut() {
             self.untraced.extend(process.untraced());
-            let interval = process.tick(now, true)?;
+            let interval = process.tick(true)?;
             let _ = sink.interval(interval);
             process.give_back(&self.linux)?;
         }
@@ -251,7 +242,7 @@ impl Tracer {
                         process.dismiss(&self.linux, self.session.keeper.as_ref());
                         process.revive(thread, self.session.keeper.as_ref()).is_ok()
                     };
-                    if revived && let Ok(interval) = process.tick(now, true) {
+                    if revived && let Ok(interval) = process.tick(true) {
                         let _ = sink.interval(interval);
                     }
                     revived && process.give_back(&self.linux).is_ok()
@@ -293,14 +284,6 @@ impl Tracer {
 impl Process {
     /// Makes its memory anonymous and private again; all threads are stopped.
     pub(crate) fn give_back(&self, linux: &Linux) -> Result<()> {
-        const MMAP: i64 = 9;
-        const MPROTECT: i64 = 10;
-        const MREMAP: i64 = 25;
-        const CLOSE: i64 = 3;
-        const MADVISE: i64 = 28;
-        /// Private, anonymous, without reservation.
-        const KIND: i64 = 2 | 0x20 | 0x4000;
-        let mut buffer = vec![0; 1 << 20];
         let mappings = self.mappings(linux, self.pid)?;
         let mut advice = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
         advice.extend(self.fork_advice.iter().flat_map(|&ForkAdvice { range, advice }| {
@@ -309,33 +292,12 @@ impl Process {
                 let last = (mapping.offset + mapping.len()).min(range.end);
                 let start = mapping.start + first.saturating_sub(mapping.offset);
                 let length = last.checked_sub(first)? as i64;
-                Some([MADVISE, start as i64, length, advice as i64, 0, 0, 0])
+                Some(call(MADVISE, [start as i64, length, advice as i64]))
             })
         }));
         for mapping in mappings {
-            let (start, length) = (mapping.start as i64, mapping.len() as i64);
-            let action = "give its own memory back to";
-            let spare = self.serve_one(action, [MMAP, 0, length, 3, KIND, -1, 0])?;
-            memfd::data(
-                &self.memory,
-                mapping.offset,
-                mapping.offset + mapping.len(),
-                |from, to| {
-                    let at = from - mapping.offset;
-                    let bytes = &mut buffer[..(to - from) as usize];
-                    copy_run(self.pid, mapping.start + at, bytes, |bytes, offset| {
-                        process_vm::write(self.pid, spare as u64 + at + offset, bytes)
-                    })
-                },
-            )?;
-            let moved = self.serve(&[
-                [MPROTECT, spare, length, protection(&mapping), 0, 0, 0],
-                // MAYMOVE | FIXED
-                [MREMAP, spare, length, length, 3, start, 0],
-            ])?;
-            if moved[1] != start {
-                return Err(refused(action, self.pid, moved[1]));
-            }
+            let make = |call: &Call| Ok(self.serve(&[*call])?[0]);
+            make_own(self.pid, (&mapping, &self.memory), &self.pagemap, make)?;
             if self.sharers.is_empty() {
                 memfd::punch_hole(&self.memory, mapping.offset, mapping.len())?;
             }
@@ -344,8 +306,7 @@ impl Process {
         if let Some(arguments) = self.arguments {
             arguments.put_back(linux, self.pid, |calls| self.serve(calls));
         }
-        let close =
-            |fd: &std::sync::atomic::AtomicI32| [CLOSE, i64::from(fd.load(Relaxed)), 0, 0, 0, 0, 0];
+        let close = |fd: &std::sync::atomic::AtomicI32| call(CLOSE, [i64::from(fd.load(Relaxed))]);
         let control = &self.control;
         self.serve(&[
             close(&control.memory_fd),

@@ -26,10 +26,11 @@ use pagemill_model::{PageRange, Pid};
 
 use crate::SOON;
 use crate::arguments::Arguments;
+use crate::calls::{self, BRK, EXECVE, EXECVEAT, INVALID, MADVISE, MMAP, MREMAP, MUNMAP};
 use crate::interval::{Interval, normal, now};
 use crate::layout::OURS;
 use crate::process::{Inherited, cloned};
-use crate::question::{self, SyscallNotification};
+use crate::question::SyscallNotification;
 
 /// A child that is still to be adopted.
 #[derive(Debug)]
@@ -176,16 +177,13 @@ impl Child {
         const DONT_NEED: u64 = 4;
         const FREE: u64 = 8;
         const REMOVE: u64 = 9;
-        const INVALID: i64 = -22;
-        const DONT_NEED_LOCKED: u64 = 24;
+        const DONT_NEED_LOCKED: u64 = calls::DONT_NEED_LOCKED as u64;
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         match question.number {
-            question::MUNMAP | question::MREMAP => self.see(start, end)?,
-            question::EXECVE | question::EXECVEAT | question::MMAP | question::BRK => {
-                self.see(0, u64::MAX)?
-            }
-            question::MADVISE if matches!(advice, DONT_NEED | FREE | REMOVE | DONT_NEED_LOCKED) => {
+            MUNMAP | MREMAP => self.see(start, end)?,
+            EXECVE | EXECVEAT | MMAP | BRK => self.see(0, u64::MAX)?,
+            MADVISE if matches!(advice, DONT_NEED | FREE | REMOVE | DONT_NEED_LOCKED) => {
                 self.see(start, end)?;
                 let mut ours = self.mappings(linux)?;
                 ours.retain(|mapping| mapping.start < end && mapping.end > start);

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagemill_kernel::injected::{self, Control, Image, Shared};
 use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
@@ -35,13 +35,17 @@ use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd};
 use pagemill_model::Pid;
 
 use crate::arguments::Arguments;
-use crate::copy::{copy, copy_data};
-use crate::descriptors::{CLOSE, MEMFD_CREATE, Opening, Own, Session};
+use crate::calls::{
+    BRK, CLOSE, Call, DONT_FORK, FIXED, FIXED_NOREPLACE, MEMFD_CREATE, MMAP, PRIVATE, SHARED,
+    WIPE_ON_FORK, call,
+};
+use crate::copy::{copy, copy_data, own_copies};
+use crate::descriptors::{Opening, Own, Session};
 use crate::inject::{Injection, Site, checked, refused};
-use crate::layout::{OURS, guard, in_resident, of_image, own_file, protection, stays, watch_all};
+use crate::layout::{OURS, guard, in_resident, map_over, of_image, own_file, stays, watch_all};
 use crate::process::{ForkAdvice, Inherited, Process, end_helpers, fresh};
-use crate::question::{DONT_FORK, WIPE_ON_FORK};
 use crate::trace::Untraced;
+use crate::tracer::Tracer;
 use crate::{Granule, PATIENCE};
 
 /// Bytes of the memory file: far more than any program maps.
@@ -52,13 +56,6 @@ const FIRST_OFFSET: u64 = 1 << 36;
 const STACK: u64 = 8 << 20;
 /// Bytes copied before the mappings that they belong to are changed.
 const FLUSH: u64 = 64 << 20;
-
-const SHARED: i64 = 1;
-const PRIVATE: i64 = 2;
-const FIXED: i64 = 0x10;
-const FIXED_NOREPLACE: i64 = 0x10_0000;
-const MMAP: i64 = 9;
-const BRK: i64 = 12;
 
 /// Where a program stands that is to be changed.
 #[derive(Debug)]
@@ -102,32 +99,26 @@ fn fate(usage: &MappingUsage, own: bool) -> Fate {
     if anonymous || own { Fate::Converted } else { Fate::Watched }
 }
 
-/// Changes the memory of process `pid`, whose threads are all stopped, `thread` of them at a place where
-/// it can be made to do things.
-pub(crate) fn convert(
-    linux: &Linux,
-    session: &mut Session,
-    (pid, thread): (Pid, Pid),
-    origin: &Origin,
-    (granule, arm): (Granule, bool),
-    untraced: &mut Vec<Untraced>,
-) -> Result<Process> {
-    let site = Site::find(linux, pid)?;
-    let injection = Injection::with_way_back(thread, &site)?;
-    let injected = &injection;
-    let mut conversion = Conversion {
-        linux,
-        session,
-        pid,
-        thread,
-        origin,
-        granule,
-        arm,
-        injection: injected,
-        untraced,
-        started: None,
-    };
-    conversion.run(&site)
+impl Tracer {
+    /// Changes the memory of process `pid`, whose threads are all stopped, `thread` of them at a place where
+    /// it can be made to do things.
+    pub(crate) fn convert(&mut self, pid: Pid, thread: Pid, origin: &Origin) -> Result<Process> {
+        let site = Site::find(&self.linux, pid)?;
+        let granule = self.options.granule;
+        let mut conversion = Conversion {
+            linux: &self.linux,
+            session: &mut self.session,
+            pid,
+            thread,
+            origin,
+            granule,
+            arm: granule == Granule::Page && !self.source.tells_writes(),
+            injection: &Injection::with_way_back(thread, &site)?,
+            untraced: &mut self.untraced,
+            started: None,
+        };
+        conversion.run(&site)
+    }
 }
 
 /// Starts injector and mapper beside process `pid`, and says their numbers. The mapper tells of callers by their
@@ -273,18 +264,7 @@ impl Conversion<'_> {
     fn undo(&self, own: &Own) -> Result<()> {
         for mapping in self.linux.maps(self.pid)? {
             if mapping.shared && mapping.name.starts_with(OURS) && !in_resident(&mapping) {
-                let (start, length) = (mapping.start as i64, mapping.len() as i64);
-                let flags = PRIVATE | FIXED;
-                let offset = mapping.offset as i64;
-                self.injection.one(&[
-                    MMAP,
-                    start,
-                    length,
-                    protection(&mapping),
-                    flags,
-                    own.memory,
-                    offset,
-                ])?;
+                self.injection.one(&map_over(&mapping, PRIVATE, own.memory, mapping.offset))?;
             }
         }
         Ok(())
@@ -394,13 +374,13 @@ impl Conversion<'_> {
 
     /// Brings our code and the control page into the program.
     fn bring_in(&self, process: &OwnedFd, site: &Site) -> Result<Shared> {
-        let step = |action, call: &[i64; 7]| {
+        let step = |action, call: &Call| {
             self.injection
                 .step(call, site.instruction)
                 .and_then(|result| self.check(action, result))
         };
         let name = site.empty_text as i64;
-        let fd = step("create a file in", &[MEMFD_CREATE, name, 1, 0, 0, 0, 0])?;
+        let fd = step("create a file in", &call(MEMFD_CREATE, [name, 1]))?;
         let file = File::from(pidfd::descriptor(process, fd as i32)?);
         let control = Shared::create(&file)?;
         // A child has its parent's there.
@@ -409,14 +389,14 @@ impl Conversion<'_> {
             Origin::Executed | Origin::Running => FIXED_NOREPLACE,
         };
         let map = |start: u64, bytes: u64, access: i64, offset: u64| {
-            [MMAP, start as i64, bytes as i64, access, SHARED | fixed, fd, offset as i64]
+            call(MMAP, [start as i64, bytes as i64, access, SHARED | fixed, fd, offset as i64])
         };
         step("bring code into", &map(injected::CODE, injected::CONTROL_OFFSET, 5, 0))?;
         step(
             "bring code into",
             &map(injected::CONTROL, injected::CONTROL_BYTES, 3, injected::CONTROL_OFFSET),
         )?;
-        let close = self.injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
+        let close = self.injection.one(&call(CLOSE, [fd]))?;
         self.check("close a file of", close)?;
         Ok(control)
     }
@@ -432,7 +412,7 @@ impl Conversion<'_> {
     ) -> Result<()> {
         let page = page_size() as u64;
         let all: Vec<Mapping> = usages.iter().map(|usage| usage.mapping.clone()).collect();
-        let break_end = self.injection.one(&[BRK, 0, 0, 0, 0, 0, 0])? as u64;
+        let break_end = self.injection.one(&call(BRK, [0]))? as u64;
         let mut heap = Heap::new(self.origin, break_end.next_multiple_of(page));
         let mut calls = Vec::new();
         let mut copied = 0;
@@ -449,12 +429,9 @@ impl Conversion<'_> {
                 parents || image && (mapping.write || self.has_copies(mapping, pagemap)?);
             match fate(usage, own_pages) {
                 Fate::Ignored | Fate::Watched => {}
-                Fate::Untraced(why) => self.untraced.push(Untraced {
-                    process: self.pid,
-                    start: mapping.start,
-                    end: mapping.end,
-                    why: format!("{why}: {}", mapping.name),
-                }),
+                Fate::Untraced(why) => {
+                    self.untraced.push(Untraced::mapping(self.pid, mapping, why));
+                }
                 Fate::Converted => {
                     let stack = mapping.name == "[stack]";
                     // A shared mapping does not grow by itself.
@@ -468,15 +445,8 @@ impl Conversion<'_> {
                         }
                         _ => copy(self.pid, mapping, memory, into, pagemap)?,
                     };
-                    calls.push([
-                        MMAP,
-                        start as i64,
-                        (mapping.end - start) as i64,
-                        protection(mapping),
-                        SHARED | FIXED,
-                        memory_fd,
-                        offset as i64,
-                    ]);
+                    let whole = Mapping { start, ..mapping.clone() };
+                    calls.push(map_over(&whole, SHARED, memory_fd, offset));
                     self.remember_images(control, mapping, into, image);
                     heap.part(mapping, offset);
                     // No more than this much is in memory twice.
@@ -516,7 +486,7 @@ impl Conversion<'_> {
         }
     }
 
-    fn remap(&self, control: &Control, calls: &mut Vec<[i64; 7]>) -> Result<()> {
+    fn remap(&self, control: &Control, calls: &mut Vec<Call>) -> Result<()> {
         let results = self.injection.list(control, calls)?;
         for (call, result) in calls.iter().zip(results) {
             if result != call[1] {
@@ -547,15 +517,7 @@ impl Conversion<'_> {
         {
             return Ok(false);
         }
-        let mut found = false;
-        pagemap.scan_any(
-            mapping.start,
-            mapping.end,
-            pagemap::PRESENT | pagemap::SWAPPED,
-            pagemap::FILE,
-            |region| found |= region.categories & pagemap::FILE == 0,
-        )?;
-        Ok(found)
+        Ok(!own_copies(pagemap, mapping)?.is_empty())
     }
 }
 

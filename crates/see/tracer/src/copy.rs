@@ -6,7 +6,11 @@ use std::os::unix::fs::FileExt as _;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::{self, Pagemap};
 use pagemill_kernel::{Error, Result, memfd, page_size, process_vm};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
+
+use crate::calls::{ANONYMOUS, Call, MMAP, MOVE_TO, MPROTECT, MREMAP, NORESERVE, PRIVATE, call};
+use crate::inject::{checked, refused};
+use crate::layout::protection;
 
 /// Bytes copied at a time; as many as [`memfd::data`] hands out.
 const COPY: u64 = 1 << 20;
@@ -96,4 +100,53 @@ pub(crate) fn copy_run(
 /// Writes into a memory file.
 fn fill(memory: &File, bytes: &[u8], offset: u64) -> Result<()> {
     memory.write_all_at(bytes, offset).map_err(|error| Error::io("fill", "the memory file", error))
+}
+
+/// The pages of a mapping of a file that are the process's own copies, and guards, which look like them.
+pub(crate) fn own_copies(pagemap: &Pagemap, mapping: &Mapping) -> Result<Vec<PageRange>> {
+    let mut copies = Vec::new();
+    let any = pagemap::PRESENT | pagemap::SWAPPED;
+    pagemap.scan_any(mapping.start, mapping.end, any, pagemap::FILE, |region| {
+        if region.categories & pagemap::FILE == 0 {
+            copies.push(region.range());
+        }
+    })?;
+    Ok(copies)
+}
+
+/// Makes a mapping of the memory file anonymous memory with the same bytes, by system calls that the process makes.
+pub(crate) fn make_own(
+    pid: Pid,
+    (mapping, memory): (&Mapping, &File),
+    pagemap: &Pagemap,
+    make: impl Fn(&Call) -> Result<i64>,
+) -> Result<()> {
+    const ACTION: &str = "give its own memory back to";
+    // Without a promise of memory that could be refused.
+    const KIND: i64 = PRIVATE | ANONYMOUS | NORESERVE;
+    let (start, length) = (mapping.start as i64, mapping.len() as i64);
+    let spare = checked(ACTION, pid, make(&call(MMAP, [0, length, 3, KIND, -1]))?)?;
+    let mut buffer = vec![0; COPY as usize];
+    let mut copied = |from: u64, to: u64| {
+        (from..to).step_by(COPY as usize).try_for_each(|from| {
+            let bytes = &mut buffer[..(to - from).min(COPY) as usize];
+            copy_run(pid, mapping.start + from, bytes, |bytes, offset| {
+                process_vm::write(pid, spare as u64 + from + offset, bytes)
+            })
+        })
+    };
+    memfd::data(memory, mapping.offset, mapping.offset + mapping.len(), |from, to| {
+        copied(from - mapping.offset, to - mapping.offset)
+    })?;
+    if !mapping.shared {
+        // Pages that are its own already, and perhaps not in the file any more.
+        for PageRange { start, end } in own_copies(pagemap, mapping)? {
+            copied(start - mapping.start, end - mapping.start)?;
+        }
+    }
+    make(&call(MPROTECT, [spare, length, protection(mapping)]))?;
+    match make(&call(MREMAP, [spare, length, length, MOVE_TO, start]))? {
+        moved if moved == start => Ok(()),
+        other => Err(refused(ACTION, pid, other)),
+    }
 }

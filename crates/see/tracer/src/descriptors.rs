@@ -11,19 +11,13 @@ use pagemill_kernel::{Error, Kind, Result, pidfd, process_vm, seccomp, watched};
 use pagemill_model::Pid;
 
 use crate::SIGN_OF_LIFE;
+use crate::calls::{
+    CLOSE, Call, EVENTFD2, FCNTL, MEMFD_CREATE, OPENAT, PRCTL, PRLIMIT, SECCOMP, USERFAULTFD, call,
+};
 use crate::inject::{Injection, checked, refused};
 use crate::question::SyscallNotification;
 use crate::rescue::rescue;
 
-pub(crate) const CLOSE: i64 = 3;
-pub(crate) const MEMFD_CREATE: i64 = 319;
-const FCNTL: i64 = 72;
-const PRCTL: i64 = 157;
-const OPENAT: i64 = 257;
-const EVENTFD2: i64 = 290;
-const SECCOMP: i64 = 317;
-const USERFAULTFD: i64 = 323;
-const PRLIMIT: i64 = 302;
 /// RLIMIT_NOFILE.
 const DESCRIPTORS: i64 = 7;
 const CLOEXEC: i64 = 0o2_000_000;
@@ -72,7 +66,7 @@ impl Limit {
         let words: Vec<u8> =
             [limit.soft, limit.hard].iter().flat_map(|word| word.to_ne_bytes()).collect();
         process_vm::write(pid, text, &words)?;
-        let result = by.list(control, &[[PRLIMIT, 0, DESCRIPTORS, text as i64, 0, 0, 0]])?[0];
+        let result = by.list(control, &[call(PRLIMIT, [0, DESCRIPTORS, text as i64])])?[0];
         if result == 0 { Ok(()) } else { Err(refused("set the limits of", pid, result)) }
     }
 
@@ -168,7 +162,7 @@ impl Opening<'_> {
     /// Closes what was opened.
     fn close(&self, control: &Control, opened: &[i64]) -> Result<()> {
         let open = opened.iter().filter(|fd| **fd >= 0);
-        let calls: Vec<[i64; 7]> = open.map(|&fd| [CLOSE, fd, 0, 0, 0, 0, 0]).collect();
+        let calls: Vec<Call> = open.map(|&fd| call(CLOSE, [fd])).collect();
         self.injection.list(control, &calls)?;
         Ok(())
     }
@@ -177,9 +171,9 @@ impl Opening<'_> {
     fn close_parents(&self, control: &Control) -> Result<()> {
         if let (Some(parent), Some((_, listener))) = (self.parent, &self.session.listener) {
             let own = i64::from(parent);
-            let closes: Vec<[i64; 7]> = (own..own + i64::from(seccomp::OWN_DESCRIPTORS))
+            let closes: Vec<Call> = (own..own + i64::from(seccomp::OWN_DESCRIPTORS))
                 .filter(|fd| fd != listener)
-                .map(|fd| [CLOSE, fd, 0, 0, 0, 0, 0])
+                .map(|fd| call(CLOSE, [fd]))
                 .collect();
             self.injection.list(control, &closes)?;
         }
@@ -200,11 +194,11 @@ impl Opening<'_> {
         const READ_ONLY: i64 = CLOEXEC;
         const AT_FDCWD: i64 = -100;
         let calls = [
-            [MEMFD_CREATE, name, 1, 0, 0, 0, 0],
-            [USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0],
-            [OPENAT, AT_FDCWD, pagemap, READ_ONLY, 0, 0, 0],
-            [OPENAT, AT_FDCWD, maps, READ_ONLY, 0, 0, 0],
-            [EVENTFD2, 0, CLOEXEC | 0o4000, 0, 0, 0, 0],
+            call(MEMFD_CREATE, [name, 1]),
+            call(USERFAULTFD, [watched::OPEN_FLAGS]),
+            call(OPENAT, [AT_FDCWD, pagemap, READ_ONLY]),
+            call(OPENAT, [AT_FDCWD, maps, READ_ONLY]),
+            call(EVENTFD2, [0, CLOEXEC | 0o4000]),
         ];
         self.injection.list(control, &calls)
     }
@@ -214,9 +208,9 @@ impl Opening<'_> {
         let mut calls = Vec::new();
         if self.session.listener.is_none() && !self.session.privileged {
             const NO_NEW_PRIVILEGES: i64 = 38;
-            calls.push([PRCTL, NO_NEW_PRIVILEGES, 1, 0, 0, 0, 0]);
+            calls.push(call(PRCTL, [NO_NEW_PRIVILEGES, 1]));
         }
-        calls.push([SECCOMP, 1, flags, program as i64, 0, 0, 0]);
+        calls.push(call(SECCOMP, [1, flags, program as i64]));
         let results = self.injection.list(control, &calls)?;
         Ok(results[results.len() - 1])
     }
@@ -266,10 +260,10 @@ impl Opening<'_> {
         let own = i64::from(limit.first);
         const DUPLICATE: i64 = 0;
         const DUPLICATE_CLOEXEC: i64 = 1030;
-        let mut calls: Vec<[i64; 7]> =
-            opened.iter().map(|&fd| [FCNTL, fd, DUPLICATE_CLOEXEC, own, 0, 0, 0]).collect();
+        let mut calls: Vec<Call> =
+            opened.iter().map(|&fd| call(FCNTL, [fd, DUPLICATE_CLOEXEC, own])).collect();
         // The listener stays open over exec: the next program inherits the filter.
-        calls.extend(listener.map(|fd| [FCNTL, fd, DUPLICATE, own, 0, 0, 0]));
+        calls.extend(listener.map(|fd| call(FCNTL, [fd, DUPLICATE, own])));
         let duplicates = self.injection.list(control, &calls)?;
         let low: Vec<i64> = opened.iter().copied().chain(listener).collect();
         self.close(control, &low)?;
@@ -292,7 +286,7 @@ impl Opening<'_> {
     fn raise_limit(&self, control: &Control) -> Result<Limit> {
         let needed = u64::from(self.session.own_fds + seccomp::OWN_DESCRIPTORS);
         let text = Control::ranges_address() as i64;
-        let get = [PRLIMIT, 0, DESCRIPTORS, 0, text, 0, 0];
+        let get = call(PRLIMIT, [0, DESCRIPTORS, 0, text]);
         let got = self.injection.list(control, &[get])?[0];
         self.check("read the limits of", got)?;
         let mut words = [0; 16];

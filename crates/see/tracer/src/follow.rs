@@ -15,7 +15,6 @@ use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::events::FaultSource;
-use crate::interval::now;
 use crate::process::Process;
 use crate::trace::{Ended, Options, Sink};
 use crate::tracer::{FAULT, HELPERS, Thread, Tracer};
@@ -208,7 +207,7 @@ impl Tracer {
         let mut pages = 0;
         let mut intervals = Vec::new();
         for process in self.processes.values_mut() {
-            match process.tick(now, false) {
+            match process.tick(false) {
                 Ok(interval) => intervals.push(interval),
                 // It ends at this very moment: its last scan is made when its last thread stops.
                 Err(error) if error.kind() == pagemill_kernel::Kind::Gone => {}

@@ -29,27 +29,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::Lifted;
 use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Linux, Result, pagemap, pidfd, process_vm};
-use pagemill_model::Pid;
+use pagemill_kernel::{Error, Linux, Result, pidfd, process_vm};
+use pagemill_model::{PageRange, Pid};
 
 use crate::Granule;
-use crate::copy::copy_run;
+use crate::calls::{
+    ANONYMOUS, CLOSE, Call, DONT_FORK, FIXED, MADVISE, MMAP, MUNMAP, NORESERVE, PRIVATE, SHARED,
+    USERFAULTFD, call,
+};
+use crate::copy::{copy_run, own_copies};
 use crate::inject::{Injection, Site, refused};
-use crate::layout::{OURS, guard, protection, watch_all};
+use crate::layout::{OURS, guard, map_over, protection, watch_all};
 use crate::pins::pins;
 use crate::process::{ForkAdvice, Process, Words};
-use crate::question::{self, SyscallNotification};
+use crate::question::SyscallNotification;
 
-const MMAP: i64 = 9;
-const MUNMAP: i64 = 11;
-const CLOSE: i64 = 3;
-const USERFAULTFD: i64 = 323;
-const SHARED: i64 = 1;
 /// Without a promise of memory that could be refused.
-const PRIVATE: i64 = 2 | 0x4000;
-const FIXED: i64 = 0x10;
-const ANONYMOUS: i64 = 0x20;
-const MADVISE: i64 = 28;
+const UNPROMISED: i64 = PRIVATE | NORESERVE;
 
 impl Process {
     /// A thread is about to fork: notes what the kernel will write.
@@ -57,34 +53,17 @@ impl Process {
         const PIDFD: u64 = 0x1000;
         const PARENT: u64 = 0x0010_0000;
         const CHILD: u64 = 0x0100_0000;
-        let [first, _, third, fourth, ..] = question.argument;
-        let (flags, pidfd, child, parent) = match question.number {
-            question::CLONE => (first, third, fourth, third),
-            question::CLONE3 => {
-                let mut bytes = [0; 32];
-                if process_vm::read(self.pid, first, &mut bytes).is_err() {
-                    return;
-                }
-                let word = |at: usize| {
-                    u64::from_ne_bytes(std::array::from_fn(|index| bytes[8 * at + index]))
-                };
-                (word(0), word(1), word(2), word(3))
-            }
-            _ => return,
-        };
+        let Some(asked) = question.clones(self.pid) else { return };
         let held = |address: u64| {
             let mut bytes = [0; 4];
             let read = process_vm::read(self.pid, address, &mut bytes);
             read.ok().map(|()| (address, u32::from_ne_bytes(bytes)))
         };
-        let asked = |flag: u64, address: u64| (flags & flag != 0).then_some(address);
+        let held = |flag: u64, address: u64| (asked.flags & flag != 0).then(|| held(address))?;
+        let parent = [held(PARENT, asked.parent), held(PIDFD, asked.pidfd)];
         let words = Words {
-            child: asked(CHILD, child).and_then(held).into_iter().collect(),
-            parent: [asked(PARENT, parent), asked(PIDFD, pidfd)]
-                .into_iter()
-                .flatten()
-                .filter_map(held)
-                .collect(),
+            child: held(CHILD, asked.child).into_iter().collect(),
+            parent: parent.into_iter().flatten().collect(),
         };
         self.fork_words.insert(question.thread, words);
     }
@@ -118,17 +97,13 @@ impl Process {
     }
 
     /// Calls that map the memory file anew where these mappings are.
-    fn remaps(&self, mappings: &[Mapping], kind: i64) -> Vec<[i64; 7]> {
-        let remap = |mapping: &Mapping| {
-            let (start, length) = (mapping.start as i64, mapping.len() as i64);
-            let (kind, offset) = (kind | FIXED, mapping.offset as i64);
-            [MMAP, start, length, protection(mapping), kind, self.memory_fd, offset]
-        };
+    fn remaps(&self, mappings: &[Mapping], kind: i64) -> Vec<Call> {
+        let remap = |mapping: &Mapping| map_over(mapping, kind, self.memory_fd, mapping.offset);
         mappings.iter().map(remap).collect()
     }
 
     /// Whether each of these calls mapped what it was to.
-    fn mapped(&self, action: &'static str, calls: &[[i64; 7]], results: &[i64]) -> Result<()> {
+    fn mapped(&self, action: &'static str, calls: &[Call], results: &[i64]) -> Result<()> {
         match calls.iter().zip(results).find(|(call, result)| **result != call[1]) {
             Some((_, &result)) => Err(refused(action, self.pid, result)),
             None => Ok(()),
@@ -152,17 +127,17 @@ impl Process {
         let advised = self.at_fork(&of_child);
         of_child.retain(|mapping| mapping.shared);
         let words = self.separate(&words, &of_child)?;
-        let of_child = self.remaps(&of_child, PRIVATE);
+        let of_child = self.remaps(&of_child, UNPROMISED);
         let mut in_child = of_child.clone();
         in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
         in_child.extend(advised);
-        in_child.push([USERFAULTFD, watched::OPEN_FLAGS, 0, 0, 0, 0, 0]);
+        in_child.push(call(USERFAULTFD, [watched::OPEN_FLAGS]));
         let _lifted = Lifted::of(child);
         let injection = Injection::with_way_back(child, &Site::find(linux, child)?)?;
         let done = injection.list(&self.control, &in_child).and_then(|results| {
             let fd = results.last().copied().unwrap_or(-1);
             let watched = self.watch_child(linux, child, fd, granule);
-            injection.one(&[CLOSE, fd, 0, 0, 0, 0, 0])?;
+            injection.one(&call(CLOSE, [fd]))?;
             Ok((results, watched?))
         });
         let (results, watched) = done?;
@@ -201,7 +176,7 @@ impl Process {
             return Ok(());
         }
         let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
-        let calls = self.remaps(&own, PRIVATE);
+        let calls = self.remaps(&own, UNPROMISED);
         self.mapped("make the memory private of", &calls, &self.serve(&calls)?)?;
         self.serve(&guards)?;
         // New private mappings are not registered any more.
@@ -212,7 +187,7 @@ impl Process {
     }
 
     /// What the program has asked a fork to do with its memory, as calls for the child.
-    fn at_fork(&self, mappings: &[Mapping]) -> Vec<[i64; 7]> {
+    fn at_fork(&self, mappings: &[Mapping]) -> Vec<Call> {
         let mut calls = Vec::new();
         for &ForkAdvice { range, advice } in &self.fork_advice {
             for mapping in mappings {
@@ -225,12 +200,12 @@ impl Process {
                 }
                 let start = (mapping.start + (first - mapping.offset)) as i64;
                 let length = (last - first) as i64;
-                if advice == question::DONT_FORK {
-                    calls.push([MUNMAP, start, length, 0, 0, 0, 0]);
+                if advice == DONT_FORK {
+                    calls.push(call(MUNMAP, [start, length]));
                 } else {
-                    let kind = PRIVATE | FIXED | ANONYMOUS;
-                    calls.push([MMAP, start, length, protection(mapping), kind, -1, 0]);
-                    calls.push([MADVISE, start, length, advice as i64, 0, 0, 0]);
+                    let kind = UNPROMISED | FIXED | ANONYMOUS;
+                    calls.push(call(MMAP, [start, length, protection(mapping), kind, -1]));
+                    calls.push(call(MADVISE, [start, length, advice as i64]));
                 }
             }
         }
@@ -259,19 +234,7 @@ impl Process {
             self.mappings(linux, self.pid)?.into_iter().filter(|mapping| !mapping.shared).collect();
         let mut buffer = Vec::new();
         for mapping in &private {
-            let mut copies = Vec::new();
-            self.pagemap.scan_any(
-                mapping.start,
-                mapping.end,
-                pagemap::PRESENT | pagemap::SWAPPED,
-                pagemap::FILE,
-                |region| {
-                    if region.categories & pagemap::FILE == 0 {
-                        copies.push((region.start, region.end));
-                    }
-                },
-            )?;
-            for (start, end) in copies {
+            for PageRange { start, end } in own_copies(&self.pagemap, mapping)? {
                 buffer.resize((end - start) as usize, 0);
                 // Guards look like copies, and cannot be read.
                 copy_run(self.pid, start, &mut buffer, |bytes, more| {

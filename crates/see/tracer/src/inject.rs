@@ -15,6 +15,7 @@ use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;
+use crate::calls::{CLONE, Call, call, failed};
 use crate::way_back::{BEGINNING, MARK, WAY_BACK, way_back};
 
 /// Bytes of a `syscall` instruction.
@@ -67,7 +68,7 @@ impl Injection {
         Error::new(Kind::Gone, "change", object, "it was killed meanwhile")
     }
 
-    fn call(&self, call: &[i64; 7], instruction: u64) -> Registers {
+    fn call(&self, call: &Call, instruction: u64) -> Registers {
         let [number, a, b, c, d, e, f] = call.map(|value| value as u64);
         let mut registers = self.registers;
         registers.rax = number;
@@ -82,7 +83,7 @@ impl Injection {
     }
 
     /// One system call at a `syscall` instruction of the program itself, or of the way back.
-    pub(crate) fn step(&self, call: &[i64; 7], instruction: u64) -> Result<i64> {
+    pub(crate) fn step(&self, call: &Call, instruction: u64) -> Result<i64> {
         let there = self.run(&self.call(call, instruction), instruction + INSTRUCTION)?;
         Ok(there.rax as i64)
     }
@@ -107,12 +108,12 @@ impl Injection {
     }
 
     /// One system call, at our own instruction.
-    pub(crate) fn one(&self, call: &[i64; 7]) -> Result<i64> {
+    pub(crate) fn one(&self, call: &Call) -> Result<i64> {
         self.step(call, injected::SYSCALL)
     }
 
     /// System calls in a row, each result; as many as are wanted.
-    pub(crate) fn list(&self, control: &Control, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
+    pub(crate) fn list(&self, control: &Control, calls: &[Call]) -> Result<Vec<i64>> {
         let mut results = Vec::with_capacity(calls.len());
         for calls in calls.chunks(injected::COMMANDS) {
             control.set_list(calls);
@@ -130,7 +131,7 @@ impl Injection {
         // of the program does not see it.
         const FLAGS: i64 = 0x100 | 0x200 | 0x400 | 0x0080_0000;
         let stack = if mapper { injected::MAPPER_STACK } else { injected::INJECTOR_STACK };
-        let mut registers = self.call(&[56, FLAGS, stack as i64, 0, 0, 0, 0], injected::CLONE);
+        let mut registers = self.call(&call(CLONE, [FLAGS, stack as i64]), injected::CLONE);
         registers.r12 = u64::from(mapper);
         let pid = self.run(&registers, injected::CLONE + INSTRUCTION)?.rax as i64;
         u32::try_from(pid).map(Pid).map_err(|_| refused("start a process beside", self.thread, pid))
@@ -139,7 +140,7 @@ impl Injection {
 
 /// What an injected call returned, which must succeed.
 pub(crate) fn checked(action: &'static str, thread: Pid, result: i64) -> Result<i64> {
-    if (-4095..0).contains(&result) { Err(refused(action, thread, result)) } else { Ok(result) }
+    if failed(result) { Err(refused(action, thread, result)) } else { Ok(result) }
 }
 
 /// The error of an injected call that returned `result`.

@@ -6,6 +6,8 @@ use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Linux, Result, injected};
 use pagemill_model::{PageRange, Pid};
 
+use crate::calls::{Call, FIXED, MADVISE, MMAP, call};
+
 /// How mappings of a memory file of ours begin.
 pub(crate) const OURS: &str = "/memfd:pagemill";
 
@@ -69,12 +71,17 @@ fn overlap(one: &Mapping, other: &Mapping) -> bool {
     one.start < other.end && other.start < one.end
 }
 
+/// The call that maps a file anew where a mapping is.
+pub(crate) fn map_over(mapping: &Mapping, flags: i64, file: i64, offset: u64) -> Call {
+    let (start, length) = (mapping.start as i64, mapping.len() as i64);
+    call(MMAP, [start, length, protection(mapping), flags | FIXED, file, offset as i64])
+}
+
 /// The calls that make guards of pages again, after they were mapped anew.
-pub(crate) fn guard(ranges: &[PageRange]) -> Vec<[i64; 7]> {
-    const MADVISE: i64 = 28;
+pub(crate) fn guard(ranges: &[PageRange]) -> Vec<Call> {
     const GUARD_INSTALL: i64 = 102;
     let call = |range: &PageRange| {
-        [MADVISE, range.start as i64, range.bytes() as i64, GUARD_INSTALL, 0, 0, 0]
+        call(MADVISE, [range.start as i64, range.bytes() as i64, GUARD_INSTALL])
     };
     ranges.iter().map(call).collect()
 }

@@ -57,6 +57,7 @@ mod answers;
 mod arguments;
 mod ask;
 mod attach;
+mod calls;
 mod child;
 mod convert;
 mod copy;

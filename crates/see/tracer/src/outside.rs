@@ -33,8 +33,8 @@ impl Tracer {
         let mut tracer = Self::new(linux, options, pid)?;
         tracer.attached = true;
         tracer.events.follow(pid)?;
-        let why = "memory of files and shared memory, which is left alone".into();
-        tracer.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+        let why = "memory of files and shared memory, which is left alone";
+        tracer.untraced.push(Untraced::of(pid, why));
         tracer.paged = Some(paged);
         tracer.paged_out = Some(refusal.to_string());
         tracer.pace = tracer.start_interval();

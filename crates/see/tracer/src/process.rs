@@ -16,8 +16,9 @@ use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
 use pagemill_model::{PageRange, Pid};
 
 use crate::arguments::Arguments;
-use crate::inject::refused;
-use crate::interval::{Interval, normal};
+use crate::calls::{Call, DONT_NEED_LOCKED, MADVISE, PROCESS_MADVISE, call};
+use crate::inject::checked;
+use crate::interval::{Interval, normal, now};
 use crate::layout::own_file;
 use crate::question::SyscallNotification;
 use crate::trace::Untraced;
@@ -25,8 +26,6 @@ use crate::{Granule, PATIENCE};
 
 /// `process_madvise` on the caller itself.
 const MYSELF: i64 = -10_001;
-const PROCESS_MADVISE: i64 = 440;
-const DONTNEED_LOCKED: i64 = 24;
 
 /// How long a mapper may take that is to end by itself.
 const ENDS: Duration = Duration::from_secs(5);
@@ -155,7 +154,7 @@ impl Process {
     }
 
     /// Has the injector make system calls.
-    pub(crate) fn serve(&self, calls: &[[i64; 7]]) -> Result<Vec<i64>> {
+    pub(crate) fn serve(&self, calls: &[Call]) -> Result<Vec<i64>> {
         let here = scheduling::this_processor();
         if let Some(processor) = here
             && self.injector_on.replace(here) != here
@@ -181,13 +180,8 @@ impl Process {
     }
 
     /// Has the injector make one system call; a negative result is an error.
-    pub(crate) fn serve_one(&self, action: &'static str, call: [i64; 7]) -> Result<i64> {
-        let result = self.serve(&[call])?[0];
-        if (-4095..0).contains(&result) {
-            Err(refused(action, self.pid, result))
-        } else {
-            Ok(result)
-        }
+    pub(crate) fn serve_one(&self, action: &'static str, call: Call) -> Result<i64> {
+        checked(action, self.pid, self.serve(&[call])?[0])
     }
 
     /// Whether its memory is private at the moment, because children read the file.
@@ -196,7 +190,7 @@ impl Process {
     }
 
     /// Ends the interval: what was touched; and drops exactly that, unless this is the last scan.
-    pub(crate) fn tick(&mut self, now: impl Fn() -> u64, last: bool) -> Result<Interval> {
+    pub(crate) fn tick(&mut self, last: bool) -> Result<Interval> {
         let scanned = now();
         let (drop, stays) = self.collect()?;
         if !last {
@@ -411,12 +405,12 @@ impl Process {
                 slot.set(range.start, range.bytes());
             }
             // The kernel takes at most 1,024 ranges in a call.
-            let calls: Vec<[i64; 7]> = (0..ranges.len())
+            let calls: Vec<Call> = (0..ranges.len())
                 .step_by(1024)
                 .map(|first| {
                     let count = (ranges.len() - first).min(1024);
                     let address = Control::ranges_address() as i64 + 16 * first as i64;
-                    [PROCESS_MADVISE, MYSELF, address, count as i64, DONTNEED_LOCKED, 0, 0]
+                    call(PROCESS_MADVISE, [MYSELF, address, count as i64, DONT_NEED_LOCKED])
                 })
                 .collect();
             let results = self.serve(&calls)?;
@@ -424,13 +418,11 @@ impl Process {
             for (result, ranges) in results.into_iter().zip(ranges.chunks(1024)) {
                 let bytes: u64 = ranges.iter().map(|range| range.bytes()).sum();
                 if result != bytes as i64 {
-                    let each: Vec<[i64; 7]> = ranges
-                        .iter()
-                        .map(|range| {
-                            [28, range.start as i64, range.bytes() as i64, DONTNEED_LOCKED, 0, 0, 0]
-                        })
-                        .collect();
-                    self.serve(&each)?;
+                    let one = |range: &PageRange| {
+                        let (start, length) = (range.start as i64, range.bytes() as i64);
+                        call(MADVISE, [start, length, DONT_NEED_LOCKED])
+                    };
+                    self.serve(&ranges.iter().map(one).collect::<Vec<_>>())?;
                 }
             }
         }
@@ -444,7 +436,7 @@ impl Process {
             "{} KiB that it mapped: huge pages, memory that grows down by itself, or of files that cannot be read",
             bytes / 1024
         );
-        (bytes > 0).then_some(Untraced { process: self.pid, start: 0, end: 0, why })
+        (bytes > 0).then_some(Untraced::of(self.pid, why))
     }
 
     /// Ends what runs for us in the program. The call that its mapper had received and not answered, which

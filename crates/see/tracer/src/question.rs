@@ -1,33 +1,15 @@
-//! System calls that are asked about, and a question of a mapper.
+//! A question about a system call: of a mapper, or received from the kernel.
 
 use std::os::fd::OwnedFd;
 
-use pagemill_kernel::Result;
 use pagemill_kernel::seccomp::{self, Answer};
+use pagemill_kernel::{Result, process_vm};
 use pagemill_model::Pid;
 
-pub(crate) const MMAP: i32 = 9;
-pub(crate) const MPROTECT: i32 = 10;
-pub(crate) const MUNMAP: i32 = 11;
-pub(crate) const BRK: i32 = 12;
-pub(crate) const MREMAP: i32 = 25;
-pub(crate) const MADVISE: i32 = 28;
-pub(crate) const CLONE: i32 = 56;
-pub(crate) const FORK: i32 = 57;
-pub(crate) const EXECVE: i32 = 59;
-pub(crate) const PTRACE: i32 = 101;
-pub(crate) const EXECVEAT: i32 = 322;
-pub(crate) const USERFAULTFD: i32 = 323;
-pub(crate) const CLONE3: i32 = 435;
-pub(crate) const CLOSE_RANGE: i32 = 436;
-/// -ENOSYS.
-pub(crate) const NO_SUCH_CALL: i64 = -38;
+use crate::calls::{CLONE, CLONE3, NO_SUCH_CALL};
+
 /// The mapper's log is full.
 pub(crate) const LOG: i32 = -1;
-
-/// Advice that a fork follows.
-pub(crate) const DONT_FORK: u64 = 10;
-pub(crate) const WIPE_ON_FORK: u64 = 18;
 
 /// A question of a mapper.
 #[derive(Clone, Copy, Debug)]
@@ -64,4 +46,39 @@ impl SyscallNotification {
             _ => seccomp::answer(listener, self.id, answer),
         }
     }
+
+    /// What a call that clones is asked for, by the memory of process `pid`; `None` for others.
+    pub(crate) fn clones(&self, pid: Pid) -> Option<CloneArguments> {
+        let [first, _, third, fourth, ..] = self.argument;
+        match self.number {
+            CLONE => {
+                Some(CloneArguments { flags: first, pidfd: third, child: fourth, parent: third })
+            }
+            CLONE3 => {
+                let mut bytes = [0; 32];
+                process_vm::read(pid, first, &mut bytes).ok()?;
+                let (words, _) = bytes.as_chunks();
+                let word = |at: usize| u64::from_ne_bytes(words[at]);
+                Some(CloneArguments {
+                    flags: word(0),
+                    pidfd: word(1),
+                    child: word(2),
+                    parent: word(3),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What `clone` and `clone3` are asked for: flags, and where the kernel writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CloneArguments {
+    pub(crate) flags: u64,
+    /// The number of a descriptor of the child.
+    pub(crate) pidfd: u64,
+    /// The child's number, in its own memory.
+    pub(crate) child: u64,
+    /// The same in its parent's.
+    pub(crate) parent: u64,
 }

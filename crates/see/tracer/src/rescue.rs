@@ -10,14 +10,15 @@ use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Pagemap};
+use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::ptrace::{self, Stop};
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, process_vm};
+use pagemill_kernel::{Error, Kind, Linux, Result};
 use pagemill_model::Pid;
 
-use crate::copy::copy_run;
-use crate::inject::{Injection, Site, refused};
-use crate::layout::{OURS, in_resident, protection};
+use crate::calls::{CLOSE, call};
+use crate::copy::make_own;
+use crate::inject::{Injection, Site};
+use crate::layout::{OURS, in_resident};
 use crate::stopped::{again, calm, comes_out};
 
 /// How long threads may take to stop.
@@ -47,14 +48,13 @@ pub(crate) fn rescue(thread: Pid, unmake: &dyn Fn()) -> Result<()> {
     let site = Site::find(&linux, pid)?;
     let calm = calm(&held.0).ok_or_else(|| gone(pid))?;
     let injection = Injection::with_way_back(calm, &site)?;
+    let pagemap = Pagemap::open(&linux, pid)?;
     for mapping in linux.maps(pid)?.iter().filter(|mapping| own(mapping)) {
-        part(&linux, &injection, pid, (mapping, &memory))?;
+        make_own(pid, (mapping, &memory), &pagemap, |call| injection.one(call))?;
     }
-    injection.one(&[CLOSE, number, 0, 0, 0, 0, 0])?;
+    injection.one(&call(CLOSE, [number]))?;
     Ok(())
 }
-
-const CLOSE: i64 = 3;
 
 fn failed(action: &'static str, error: std::io::Error) -> Error {
     Error::io(action, "the memory file", error)
@@ -127,52 +127,5 @@ fn hold(linux: &Linux, pid: Pid, asks: Pid, held: &mut Held, unmake: &dyn Fn()) 
             return Err(Error::new(Kind::Busy, "let go", object, "a thread does not stop"));
         }
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Makes a mapping of the memory file anonymous memory with the same bytes.
-fn part(
-    linux: &Linux,
-    injection: &Injection,
-    pid: Pid,
-    (mapping, memory): (&Mapping, &File),
-) -> Result<()> {
-    const MMAP: i64 = 9;
-    const MPROTECT: i64 = 10;
-    const MREMAP: i64 = 25;
-    /// Private, anonymous, without a promise of memory that could be refused.
-    const KIND: i64 = 2 | 0x20 | 0x4000;
-    let refused = |result: i64| refused("give its own memory back to", pid, result);
-    let (start, length) = (mapping.start as i64, mapping.len() as i64);
-    let spare = injection.one(&[MMAP, 0, length, 3, KIND, -1, 0])?;
-    if (-4095..0).contains(&spare) {
-        return Err(refused(spare));
-    }
-    let mut buffer = vec![0; 1 << 20];
-    let mut copied = |from: u64, to: u64| {
-        (from..to).step_by(buffer.len()).try_for_each(|from| {
-            let bytes = &mut buffer[..(to - from).min(1 << 20) as usize];
-            copy_run(pid, mapping.start + from, bytes, |bytes, offset| {
-                process_vm::write(pid, spare as u64 + from + offset, bytes)
-            })
-        })
-    };
-    memfd::data(memory, mapping.offset, mapping.offset + mapping.len(), |from, to| {
-        copied(from - mapping.offset, to - mapping.offset)
-    })?;
-    if !mapping.shared {
-        // Pages that are its own already, and perhaps not in the file any more.
-        let any = pagemap::PRESENT | pagemap::SWAPPED;
-        let mut own = Vec::new();
-        Pagemap::open(linux, pid)?.scan_any(mapping.start, mapping.end, any, any, |region| {
-            own.push((region.start - mapping.start, region.end - mapping.start));
-        })?;
-        own.into_iter().try_for_each(|(from, to)| copied(from, to))?;
-    }
-    injection.one(&[MPROTECT, spare, length, protection(mapping), 0, 0, 0])?;
-    // MAYMOVE | FIXED
-    match injection.one(&[MREMAP, spare, length, length, 3, start, 0])? {
-        moved if moved == start => Ok(()),
-        other => Err(refused(other)),
     }
 }

@@ -7,7 +7,7 @@ use pagemill_kernel::injected;
 use pagemill_kernel::ptrace;
 use pagemill_model::Pid;
 
-use crate::question::NO_SUCH_CALL;
+use crate::calls::NO_SUCH_CALL;
 
 /// A call on the spot (`injected.c`) takes some microseconds.
 const MOMENT: Duration = Duration::from_micros(50);

@@ -8,7 +8,7 @@ use pagemill_kernel::{Error, Kind, Linux, Result, signal};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;
-use crate::convert::{Origin, convert};
+use crate::convert::Origin;
 use crate::interval::now;
 use crate::layout::{OURS, in_resident};
 use crate::process::Process;
@@ -187,15 +187,7 @@ impl Tracer {
             ));
         }
         self.events.follow(thread)?;
-        let how = self.how();
-        let mut process = convert(
-            &self.linux,
-            &mut self.session,
-            (thread, thread),
-            &Origin::Executed,
-            how,
-            &mut self.untraced,
-        )?;
+        let mut process = self.convert(thread, thread, &Origin::Executed)?;
         if let Some(together) = &mut together {
             together.also(process.injector);
             process.mapper.into_iter().for_each(|mapper| together.also(mapper));
@@ -206,7 +198,7 @@ impl Tracer {
         self.tell_keeper();
         if !self.session.privileged && gains_privileges(&self.linux, thread) {
             let why = "executed a program that gains privileges, which it does not while it is traced by a user";
-            self.untraced.push(Untraced { process: thread, start: 0, end: 0, why: why.into() });
+            self.untraced.push(Untraced::of(thread, why));
         }
         Ok(())
     }
@@ -216,7 +208,7 @@ impl Tracer {
         self.events.leave(pid);
         if error.kind() != Kind::Gone {
             let why = format!("a program that it executed is not traced: {error}");
-            self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+            self.untraced.push(Untraced::of(pid, why));
         }
     }
 
@@ -241,7 +233,7 @@ impl Tracer {
             let why = format!(
                 "it shares the memory of process {owner}, whose pages those that it touches are; its accesses are not told one by one"
             );
-            self.untraced.push(Untraced { process: group, start: 0, end: 0, why });
+            self.untraced.push(Untraced::of(group, why));
         }
         if !of_parent && !shares {
             self.forked(owner, (parent, child))?;
@@ -261,9 +253,7 @@ impl Tracer {
             // One that is killed while it ends says nothing: then this is the last look there is.
             if silent.iter().all(|other| self.linux.is_ending(*other)) && self.ending.insert(pid) {
                 self.drain(sink);
-                if let Some(Ok(interval)) =
-                    self.processes.get_mut(&pid).map(|it| it.tick(now, false))
-                {
+                if let Some(Ok(interval)) = self.processes.get_mut(&pid).map(|it| it.tick(false)) {
                     self.drain(sink);
                     let _ = sink.interval(interval);
                 }
@@ -272,7 +262,7 @@ impl Tracer {
         }
         self.drain(sink);
         if let Some(process) = self.processes.get_mut(&pid) {
-            let interval = process.tick(now, true)?;
+            let interval = process.tick(true)?;
             self.drain(sink);
             let _ = sink.interval(interval);
         } else if let Some(child) = self.children.get_mut(&pid) {

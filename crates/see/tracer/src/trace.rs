@@ -58,6 +58,19 @@ pub struct Untraced {
     pub why: String,
 }
 
+impl Untraced {
+    /// Of a process as a whole.
+    pub(crate) fn of(process: Pid, why: impl Into<String>) -> Self {
+        Self { process, start: 0, end: 0, why: why.into() }
+    }
+
+    /// One mapping of it.
+    pub(crate) fn mapping(process: Pid, mapping: &Mapping, why: &str) -> Self {
+        let why = format!("{why}: {}", mapping.name);
+        Self { process, start: mapping.start, end: mapping.end, why }
+    }
+}
+
 /// Who takes what the tracer finds.
 pub trait Sink {
     /// A fault: the first access to a page in an interval, or its first write.

@@ -8,7 +8,6 @@ use pagemill_kernel::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::Pid;
 
-use crate::Granule;
 use crate::child::Child;
 use crate::descriptors::{Session, own_descriptors};
 use crate::events::{Events, FaultSource};
@@ -186,12 +185,6 @@ impl Tracer {
         &self.not_used
     }
 
-    /// How a program's memory is to be changed.
-    pub(crate) fn how(&self) -> (Granule, bool) {
-        let granule = self.options.granule;
-        (granule, granule == Granule::Page && !self.source.tells_writes())
-    }
-
     /// Accesses that were lost so far.
     pub fn lost(&self) -> Result<u64> {
         match &self.events {
@@ -208,7 +201,7 @@ impl Tracer {
     /// Says why all is let go.
     pub(crate) fn released_because(&mut self, error: &Error) {
         let why = format!("let go before its end: {error}");
-        self.untraced.push(Untraced { process: self.root, start: 0, end: 0, why });
+        self.untraced.push(Untraced::of(self.root, why));
         self.abandoned.get_or_insert_with(|| error.to_string());
     }
 

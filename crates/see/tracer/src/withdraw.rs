@@ -13,12 +13,11 @@
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::process::same_memory;
-use pagemill_kernel::{Error, Kind, Result, process_vm, ptrace};
+use pagemill_kernel::{Error, Kind, Result, ptrace};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;
-use crate::interval::now;
-use crate::question::{self, SyscallNotification};
+use crate::question::SyscallNotification;
 use crate::trace::{Sink, Untraced};
 use crate::tracer::Tracer;
 
@@ -37,17 +36,10 @@ impl Tracer {
 
     /// Whether process `pid` asks for a child that may not be traced.
     pub(crate) fn asks_for_untraced(&self, pid: Pid, question: &SyscallNotification) -> bool {
-        let flags = match question.number {
-            question::CLONE => question.argument[0],
-            question::CLONE3 => {
-                let mut flags = [0; 8];
-                let read = process_vm::read(question.thread, question.argument[0], &mut flags);
-                if read.is_ok() { u64::from_ne_bytes(flags) } else { 0 }
-            }
-            _ => 0,
-        };
         let followed = self.processes.contains_key(&pid) || self.children.contains_key(&pid);
-        flags & UNTRACED != 0 && followed && !self.plain_clone.contains(&pid)
+        let asks =
+            question.clones(question.thread).is_some_and(|asked| asked.flags & UNTRACED != 0);
+        asks && followed && !self.plain_clone.contains(&pid)
     }
 
     /// Stops the thread that asks for such a child; the rest is done when all questions are answered.
@@ -81,16 +73,16 @@ impl Tracer {
         {
             // It reads its parent's memory, and so has to be followed.
             let why = format!("starts a process that is to trace it, which cannot: {error}");
-            self.untraced.push(Untraced { process: pid, start: 0, end: 0, why });
+            self.untraced.push(Untraced::of(pid, why));
             self.plain_clone.insert(pid);
         }
         if let Some(process) = self.processes.get_mut(&pid) {
-            let interval = process.tick(now, true)?;
+            let interval = process.tick(true)?;
             process.give_back(&self.linux)?;
             let _ = sink.interval(interval);
             let why =
                 "it is let go to start a process that traces it: a leak checker or crash reporter";
-            self.untraced.push(Untraced { process: pid, start: 0, end: 0, why: why.into() });
+            self.untraced.push(Untraced::of(pid, why));
             for thread in threads {
                 // It may have been killed.
                 let _ = ptrace::detach(thread, 0);
