@@ -67,8 +67,8 @@ pub fn ensure_room() -> Result<()> {
             most >= ADDRESS_SPACE,
             "this process may map {} and needs {} (run: ulimit -v unlimited; a limit for the program alone: \
              sh -c 'ulimit -v {}; exec PROGRAM')",
-            Bytes(most).to_string().trim(),
-            Bytes(ADDRESS_SPACE).to_string().trim(),
+            Bytes(most).plain(),
+            Bytes(ADDRESS_SPACE).plain(),
             most >> 10
         );
     }

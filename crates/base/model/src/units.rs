@@ -103,20 +103,6 @@ impl From<Pid> for u64 {
     }
 }
 
-impl fmt::Display for Pid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for Pid {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
 impl Vpn {
     /// That of the page of `size` bytes in which an address lies.
     pub const fn of(address: u64, size: u64) -> Self {
@@ -146,19 +132,25 @@ impl Order {
     }
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// A number with a name is written and read as the number.
+macro_rules! as_number {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
 
-impl FromStr for Order {
-    type Err = std::num::ParseIntError;
+        impl FromStr for $name {
+            type Err = std::num::ParseIntError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+    )*};
 }
+as_number!(Pid, Order);
 
 /// Whether sizes print as plain numbers.
 static PLAIN: AtomicBool = AtomicBool::new(false);
@@ -172,6 +164,11 @@ impl Bytes {
     /// Whether they do.
     pub fn prints_plain() -> bool {
         PLAIN.load(Ordering::Relaxed)
+    }
+
+    /// As it stands in a sentence, without the spaces that line columns up.
+    pub fn plain(self) -> String {
+        self.to_string().trim().to_owned()
     }
 
     /// The same in MiB, for charts.
@@ -188,6 +185,11 @@ impl From<Duration> for Nanos {
 }
 
 impl Nanos {
+    /// As it stands in a sentence, without the spaces that line columns up.
+    pub fn plain(self) -> String {
+        self.to_string().trim().to_owned()
+    }
+
     /// The same in seconds, for charts.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
@@ -196,6 +198,12 @@ impl Nanos {
     /// From then to now; zero if `earlier` is the later one.
     pub fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<Nanos> for u64 {
+    fn from(nanos: Nanos) -> Self {
+        nanos.0
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
 
-use crate::addresses::ProcessAddress;
+use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::latency::Histogram;
 use crate::spikes::{SpikeFold, Spikes, Untold, are_fine};
 use pagemill_model::sums::{add, sum};
@@ -260,7 +260,7 @@ pub struct FaultFold {
     worst: Vec<Moment>,
     spikes: Option<SpikeFold>,
     /// Mappings of each process by first address: first address after it, label.
-    layout: BTreeMap<ProcessAddress, (u64, String)>,
+    layout: Ranges<String>,
     mappings: BTreeMap<String, PerMapping>,
     intervals: BTreeMap<Nanos, (u64, Option<u32>)>,
 }
@@ -389,18 +389,8 @@ impl FaultFold {
         if start >= end {
             return;
         }
-        // What it replaces, in part or whole: none overlaps another, so the last ones before its end.
-        let stale: Vec<_> = self
-            .layout
-            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
-            .rev()
-            .take_while(|(_, (other_end, _))| *other_end > start)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in stale {
-            self.layout.remove(&key);
-        }
-        self.layout.insert(ProcessAddress::new(pid, start), (end, label(row)));
+        let at = ProcessAddress::new(pid, start);
+        addresses::lay(&mut self.layout, at, (end, label(row)));
     }
 }
 

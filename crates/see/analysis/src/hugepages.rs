@@ -30,7 +30,8 @@ impl Use {
         (self.anonymous.0 > 0).then(|| (self.huge.0 as f64 / self.anonymous.0 as f64).min(1.0))
     }
 
-    fn add(&mut self, other: Self) {
+    /// Adds what another mapping has.
+    pub fn add(&mut self, other: Self) {
         add(&mut self.anonymous.0, other.anonymous.0);
         add(&mut self.huge.0, other.huge.0);
     }

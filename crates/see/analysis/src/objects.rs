@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pagemill_model::{Allocation, Event, MappingSample};
 
-use crate::addresses::ProcessAddress;
+use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::faults::label;
 
 /// A variable of an image.
@@ -117,8 +117,8 @@ pub struct Objects {
     numbers: HashMap<Identity, usize>,
     identities: Vec<Identity>,
     /// First address after, and number; by first address.
-    mappings: BTreeMap<ProcessAddress, (u64, usize)>,
-    allocations: BTreeMap<ProcessAddress, (u64, usize)>,
+    mappings: Ranges<usize>,
+    allocations: Ranges<usize>,
     /// Guards below stacks: where they end.
     guards: BTreeMap<ProcessAddress, u64>,
     /// Where images begin.
@@ -161,17 +161,6 @@ impl Objects {
         if start >= end {
             return;
         }
-        // None overlaps another, so the last ones before its end.
-        let stale: Vec<_> = self
-            .mappings
-            .range(ProcessAddress::new(pid, 0)..ProcessAddress::new(pid, end))
-            .rev()
-            .take_while(|(_, (other_end, _))| *other_end > start)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in stale {
-            self.mappings.remove(&key);
-        }
         if name.is_empty() && permissions.starts_with("---") && end.saturating_sub(start) <= GUARD {
             self.guards.insert(ProcessAddress::new(pid, end), start);
         }
@@ -183,7 +172,7 @@ impl Objects {
             Identity::Mapping(label(row))
         };
         let number = self.number(identity);
-        self.mappings.insert(at, (end, number));
+        addresses::lay(&mut self.mappings, at, (end, number));
         if name.starts_with('/') {
             self.load(pid, start, name, permissions.contains('x'), symbols);
         }
@@ -291,7 +280,7 @@ impl Objects {
     }
 }
 
-fn find(of: &BTreeMap<ProcessAddress, (u64, usize)>, pid: u64, address: u64) -> Option<Place> {
+fn find(of: &Ranges<usize>, pid: u64, address: u64) -> Option<Place> {
     let (at, (end, object)) = of.range(..=ProcessAddress::new(pid, address)).next_back()?;
     let inside = at.pid == pid && address < *end;
     inside.then(|| Place { object: *object, offset: address - at.address, size: end - at.address })

@@ -87,7 +87,7 @@ pub use events::FaultSource;
 pub use interval::Interval;
 pub use layout::not_traced;
 pub use pagemill_kernel::bpf::accesses::Access;
-pub use trace::{Ended, Options, Sink, Stopped, Untraced};
+pub use trace::{Ended, Options, Sink, Stopped, Taken, Untraced};
 pub use tracer::Tracer;
 
 use std::time::Duration;

@@ -71,16 +71,27 @@ impl Untraced {
     }
 }
 
-/// Who takes what the tracer finds.
+/// Whether the sink wants more.
+pub type Taken = std::result::Result<(), Stopped>;
+
+/// Who takes what the tracer finds; what it has no use for it need not name.
 pub trait Sink {
     /// A fault: the first access to a page in an interval, or its first write.
-    fn access(&mut self, access: &Access) -> std::result::Result<(), Stopped>;
+    fn access(&mut self, _access: &Access) -> Taken {
+        Ok(())
+    }
     /// The end of an interval of a process.
-    fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped>;
+    fn interval(&mut self, _interval: Interval) -> Taken {
+        Ok(())
+    }
     /// A process is traced from now on; its memory was laid out like this.
-    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> std::result::Result<(), Stopped>;
+    fn process(&mut self, _pid: Pid, _mappings: &[Mapping]) -> Taken {
+        Ok(())
+    }
     /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
-    fn forked(&mut self, parent: Pid, child: Pid) -> std::result::Result<(), Stopped>;
+    fn forked(&mut self, _parent: Pid, _child: Pid) -> Taken {
+        Ok(())
+    }
 }
 
 /// The sink wants no more: the program goes on untraced.

@@ -59,22 +59,6 @@ fn nanos(value: u64) -> Nanos {
     Nanos(value)
 }
 
-trait Plain {
-    fn plain(self) -> u64;
-}
-
-impl Plain for u64 {
-    fn plain(self) -> u64 {
-        self
-    }
-}
-
-impl Plain for Nanos {
-    fn plain(self) -> u64 {
-        self.0
-    }
-}
-
 /// A decision of `policy` at `time`, and its row. What was decided on is what the row can hold.
 pub fn decide(
     policy: &dyn Policy,
@@ -170,8 +154,8 @@ pub fn view(row: &HugeDecision) -> Result<View, String> {
         ($($column:literal $field:ident $kind:ident $($path:ident).+,)*) => {
             $(view.$($path).+ = match row.$field {
                 None => Figure::Absent,
-                Some(value) if modelled.contains(&$column) => Figure::Modelled(value.plain()),
-                Some(value) => Figure::Measured(value.plain()),
+                Some(value) if modelled.contains(&$column) => Figure::Modelled(value.into()),
+                Some(value) => Figure::Measured(value.into()),
             };)*
         };
     }

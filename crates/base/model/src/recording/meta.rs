@@ -120,6 +120,13 @@ impl Meta {
     }
 }
 
+impl Meta {
+    /// Notes a quantity that has no values, and why.
+    pub fn lacks(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.not_measured.push(NotMeasured { what: what.into(), why: why.into() });
+    }
+}
+
 impl NotMeasured {
     /// What processes that the recorded one starts take.
     pub const CHILDREN: &str = "memory of child processes";

@@ -132,10 +132,6 @@ fn resident(
     let file = NewFile::create(output, arguments.force)?;
     let bytes = cold::write(&summary.heat, page, format, BufWriter::new(file.handle()?))?;
     file.finish()?;
-    eprintln!(
-        "wrote {} of resident memory to {}",
-        Bytes(bytes).to_string().trim(),
-        files::shown(output)
-    );
+    eprintln!("wrote {} of resident memory to {}", Bytes(bytes).plain(), files::shown(output));
     Ok(Exit::Ok)
 }

@@ -189,11 +189,11 @@ fn compact(sampler: &Sampler, pid: Pid) -> Result<()> {
             _ => {}
         }
     };
-    let size = |bytes: Option<u64>| Bytes(bytes.unwrap_or(0)).to_string().trim().to_owned();
+    let size = |bytes: Option<u64>| Bytes(bytes.unwrap_or(0)).plain();
     let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     eprintln!(
         "compacted in {}: footprint {} -> {}",
-        time.to_string().trim(),
+        time.plain(),
         size(before.footprint_bytes),
         size(after.footprint_bytes)
     );
@@ -276,9 +276,9 @@ impl Frame<'_> {
                 continue;
             };
             let table = text::table(&[], &heap_report::percentiles(&durations));
-            let longest = durations.longest.map_or(String::new(), |longest| {
-                format!(", longest {}", longest.to_string().trim())
-            });
+            let longest = durations
+                .longest
+                .map_or(String::new(), |longest| format!(", longest {}", longest.plain()));
             out.push_str(&format!("\n{explained}\n{table}{} {name}{longest}\n", durations.count));
         }
         let notes = [

@@ -206,7 +206,7 @@ impl Around {
     }
 
     fn tiers(&self) -> Vec<String> {
-        let size = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+        let size = |bytes: u64| Bytes(bytes).plain();
         let nodes = self.linux.memory_nodes().unwrap_or_default();
         let mut lines: Vec<String> = nodes
             .iter()

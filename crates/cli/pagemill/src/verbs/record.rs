@@ -227,7 +227,7 @@ fn record(
     loop {
         collect_due(&mut recorders, &mut due, &mut writer)?;
         if !progress.is_hidden() {
-            progress.say(&format!("{}, {}", amount(&recorders), writer.size().to_string().trim()));
+            progress.say(&format!("{}, {}", amount(&recorders), writer.size().plain()));
         }
         if child.is_none() && !same_process(&linux, &stat) {
             break;

@@ -127,7 +127,7 @@ pub struct Arguments {
 
 /// Bytes, to be read.
 fn size(bytes: f64) -> String {
-    Bytes(bytes as u64).to_string().trim().to_owned()
+    Bytes(bytes as u64).plain()
 }
 
 /// A range of seeds, both ends included.
@@ -423,7 +423,7 @@ impl Arguments {
                 .with_context(|| format!("--tiers {part}: no size; {valid}"))?;
             let size: Bytes = size.parse().with_context(|| format!("--tiers {name}"))?;
             if !(1 << 20..=1 << 46).contains(&size.0) {
-                bail!("--tiers {name}: {}; valid: 1M to 64T", size.to_string().trim());
+                bail!("--tiers {name}: {}; valid: 1M to 64T", size.plain());
             }
             machine = machine.with(key, size.0 as f64 / workload::GIB);
         }

@@ -222,13 +222,13 @@ fn policy(name: &str) -> Result<Live> {
 fn actuator(run: &Run, policy: &Live) -> Result<Act> {
     let quantum = Duration::from(run.quantum);
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&quantum) {
-        bail!("--quantum {}: valid: 100ms to 1h", run.quantum.to_string().trim());
+        bail!("--quantum {}: valid: 100ms to 1h", run.quantum.plain());
     }
     if !(0.01..=100.0).contains(&run.cpu) {
         bail!("--cpu {}: valid: 0.01 to 100", run.cpu);
     }
     if run.rate.0 < 4 << 20 {
-        bail!("--rate {}: valid: 4M and more", run.rate.to_string().trim());
+        bail!("--rate {}: valid: 4M and more", run.rate.plain());
     }
     if policy.leaves_it_to_damon() {
         if run.act.is_some() || run.cgroup.is_none() {

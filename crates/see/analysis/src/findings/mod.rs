@@ -170,12 +170,12 @@ impl Seen<'_> {
 
 /// A size as a sentence has it.
 fn size(bytes: u64) -> String {
-    Bytes(bytes).to_string().trim().to_owned()
+    Bytes(bytes).plain()
 }
 
 /// A time as a sentence has it.
 fn time(nanos: u64) -> String {
-    Nanos(nanos).to_string().trim().to_owned()
+    Nanos(nanos).plain()
 }
 
 /// A share in percent.

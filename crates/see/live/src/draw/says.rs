@@ -28,12 +28,12 @@ const ENOUGH: Nanos = Nanos(5_000_000_000);
 
 /// A size as a sentence has it.
 pub fn size(bytes: u64) -> String {
-    Bytes(bytes).to_string().trim().to_owned()
+    Bytes(bytes).plain()
 }
 
 /// A time as a sentence has it.
 pub fn time(nanos: Nanos) -> String {
-    nanos.to_string().trim().to_owned()
+    nanos.plain()
 }
 
 /// A share in percent.

@@ -18,7 +18,9 @@ use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange, Pid};
-use pagemill_tracer::{Ended, FaultSource, Granule, Interval, Options, Sink, Stopped, Tracer};
+use pagemill_tracer::{
+    Ended, FaultSource, Granule, Interval, Options, Sink, Stopped, Taken, Tracer,
+};
 
 use super::allocations::Allocations;
 use super::code::{Code, LONGEST};
@@ -144,8 +146,7 @@ impl Traced {
         // A recording that is cut short says how it was made, too.
         writer.meta_mut().accesses = Some(self.setup());
         if let Err(why) = &self.allocations {
-            let what = NotMeasured::ALLOCATIONS.into();
-            writer.meta_mut().not_measured.push(NotMeasured { what, why: format!("{why:#}") });
+            writer.meta_mut().lacks(NotMeasured::ALLOCATIONS, format!("{why:#}"));
         }
         let live = Live::begin(
             writer.meta_mut().started,
@@ -181,8 +182,7 @@ impl Traced {
             && ring.lost() > 0
         {
             let why = format!("{} notes were overwritten before they were read", ring.lost());
-            let what = NotMeasured::ALLOCATIONS.into();
-            writer.meta_mut().not_measured.push(NotMeasured { what, why });
+            writer.meta_mut().lacks(NotMeasured::ALLOCATIONS, why);
         }
         let mut setup = self.setup();
         setup.untraced =
@@ -196,20 +196,7 @@ impl Traced {
 /// Traces a program that ends at once. How its accesses were told, and why not better.
 pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String>)> {
     struct Nothing;
-    impl Sink for Nothing {
-        fn access(&mut self, _: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
-            Ok(())
-        }
-        fn interval(&mut self, _: Interval) -> std::result::Result<(), Stopped> {
-            Ok(())
-        }
-        fn process(&mut self, _: Pid, _: &[Mapping]) -> std::result::Result<(), Stopped> {
-            Ok(())
-        }
-        fn forked(&mut self, _: Pid, _: Pid) -> std::result::Result<(), Stopped> {
-            Ok(())
-        }
-    }
+    impl Sink for Nothing {}
     let signals = Signals::block(&[signal::CHILD])?;
     let program = c"/bin/true".to_owned();
     let arguments = std::slice::from_ref(&program);
@@ -265,7 +252,7 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     /// The recording may fail (a full disk); the program does not.
-    fn write(&mut self, event: &Event) -> std::result::Result<(), Stopped> {
+    fn write(&mut self, event: &Event) -> Taken {
         if self.failure.is_some() {
             return Err(Stopped);
         }
@@ -276,18 +263,13 @@ impl Writing<'_> {
         })
     }
 
-    fn tell_allocations(&mut self) -> std::result::Result<(), Stopped> {
+    fn tell_allocations(&mut self) -> Taken {
         let read = self.allocations.as_mut().map_or_else(Vec::new, |ring| ring.read());
         read.into_iter().try_for_each(|row| self.write(&Event::Allocation(Box::new(row))))
     }
 
     /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
-    fn tell_new_mappings(
-        &mut self,
-        pid: Pid,
-        now: Nanos,
-        mappings: &[Mapping],
-    ) -> std::result::Result<(), Stopped> {
+    fn tell_new_mappings(&mut self, pid: Pid, now: Nanos, mappings: &[Mapping]) -> Taken {
         let since = self.looked.insert(pid, now).unwrap_or(self.latest);
         let heap = self.heaps.get(&pid).copied().unwrap_or_default();
         for mapping in mappings.iter().filter(|mapping| !OWN.contains(&mapping.start)) {
@@ -309,7 +291,7 @@ impl Writing<'_> {
 
     /// Memory that may be gone at the end of the interval is looked at while it is there: an access to no known
     /// mapping is followed by a look, if the last such was not just now.
-    fn look_again(&mut self, pid: Pid, address: u64) -> std::result::Result<(), Stopped> {
+    fn look_again(&mut self, pid: Pid, address: u64) -> Taken {
         if self.recent.0 == pid && self.recent.1.contains(&address) {
             return Ok(());
         }
@@ -329,12 +311,7 @@ impl Writing<'_> {
         self.tell_new_mappings(pid, now(), &mappings)
     }
 
-    fn tell(
-        &mut self,
-        time: Nanos,
-        pid: Pid,
-        mapping: &Mapping,
-    ) -> std::result::Result<(), Stopped> {
+    fn tell(&mut self, time: Nanos, pid: Pid, mapping: &Mapping) -> Taken {
         let value = (mapping.end, mapping.name.clone());
         if self.known.get(&(pid, mapping.start)) == Some(&value) {
             return Ok(());
@@ -369,7 +346,7 @@ pub(super) fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u6
 }
 
 impl Sink for Writing<'_> {
-    fn access(&mut self, access: &pagemill_tracer::Access) -> std::result::Result<(), Stopped> {
+    fn access(&mut self, access: &pagemill_tracer::Access) -> Taken {
         if OWN.contains(&access.address) {
             return Ok(());
         }
@@ -414,7 +391,7 @@ impl Sink for Writing<'_> {
         })))
     }
 
-    fn interval(&mut self, interval: Interval) -> std::result::Result<(), Stopped> {
+    fn interval(&mut self, interval: Interval) -> Taken {
         self.tell_allocations()?;
         let pid = interval.process;
         self.heaps.insert(pid, interval.heap);
@@ -468,7 +445,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> std::result::Result<(), Stopped> {
+    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> Taken {
         self.known.retain(|(owner, _), _| *owner != pid);
         self.looked.insert(pid, self.latest);
         for mapping in mappings {
@@ -482,7 +459,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn forked(&mut self, parent: Pid, child: Pid) -> std::result::Result<(), Stopped> {
+    fn forked(&mut self, parent: Pid, child: Pid) -> Taken {
         let known: Vec<(u64, (u64, String))> = self
             .known
             .iter()

@@ -17,7 +17,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::{Event, Nanos, Pid};
 use pagemill_tracer::exact::{self, Collector, Emulator, EmulatorEvent, Use};
 use tempfile::TempDir;
@@ -133,10 +133,10 @@ impl<'a> Exact<'a> {
             interval: Nanos(interval),
             ..AccessSetup::default()
         });
-        meta.not_measured.push(NotMeasured {
-            what: "accesses by the kernel".into(),
-            why: "an emulator sees the program's own instructions (the default back end sees what system calls touch)".into(),
-        });
+        meta.lacks(
+            "accesses by the kernel",
+            "an emulator sees the program's own instructions (the default back end sees what system calls touch)",
+        );
         Self {
             writer,
             page,

@@ -70,10 +70,7 @@ impl Own {
         let larger = all.resident > 2 * self.resident + LARGER;
         (larger && u128::from(self.cpu) * 2 < cpu).then(|| NotMeasured {
             what: NotMeasured::WORKERS.into(),
-            why: format!(
-                "one had up to {} resident, and {FOLLOWS}",
-                Bytes(all.resident).to_string().trim()
-            ),
+            why: format!("one had up to {} resident, and {FOLLOWS}", Bytes(all.resident).plain()),
         })
     }
 }
@@ -142,8 +139,7 @@ impl Recorder for Heap {
         // When the first sample was taken.
         meta.started = self.first.as_ref().map_or(meta.started, Event::time);
         meta.datasets.push(EventKind::Heap.dataset().into());
-        let what = NotMeasured::CHILDREN.into();
-        meta.not_measured.push(NotMeasured { what, why: FOLLOWS.into() });
+        meta.lacks(NotMeasured::CHILDREN, FOLLOWS);
         // A recording in the making says whose charge it has, too.
         meta.not_measured.extend(self.sampler.not_measured().into_iter().filter(is_charge));
     }
@@ -189,8 +185,7 @@ impl Recorder for Heap {
                 let malloc = match self.malloc.told {
                     true => ", and what its own malloc keeps free,",
                     false => {
-                        meta.not_measured
-                            .push(NotMeasured { what: MALLOC.into(), why: NO_MALLOC.into() });
+                        meta.lacks(MALLOC, NO_MALLOC);
                         ""
                     }
                 };

@@ -8,7 +8,7 @@ use anyhow::Result;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::{Error, Kind, Linux, clock};
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos, Pid};
 
@@ -71,7 +71,7 @@ impl Recorder for HugePages {
         meta.capabilities.push("/proc/PID/smaps".into());
         if self.looks == 0 {
             let why = "the process ended before the first look (use a shorter --interval)";
-            meta.not_measured.push(NotMeasured { what: "mappings".into(), why: why.into() });
+            meta.lacks("mappings", why);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use pagemill_kernel::psi::{self, Resource};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::event::PressureSample;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::{Event, EventKind, Nanos};
 
 use super::{Recorder, RecorderKind, Start};
@@ -62,8 +62,7 @@ impl Recorder for Pressure {
         meta.capabilities.push("/proc/pressure/memory".into());
         if self.cgroup.is_none() {
             let why = "its memory cgroup has no pressure file (cgroup v2, and not the root's)";
-            let what = "pressure of the cgroup".into();
-            meta.not_measured.push(NotMeasured { what, why: why.into() });
+            meta.lacks("pressure of the cgroup", why);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use pagemill_kernel::{Linux, clock};
 use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
 use pagemill_model::random::Random;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Event, Nanos, Pid, perf_data};
 
@@ -197,10 +197,8 @@ impl Recorder for AccessSamples {
         self.collect(writer)?;
         let meta = writer.meta_mut();
         meta.capabilities.push("perf_event_open".into());
-        meta.not_measured.push(NotMeasured {
-            what: "pages that were not sampled".into(),
-            why: "samples are a part of the accesses (the default back end sees all pages)".into(),
-        });
+        let why = "samples are a part of the accesses (the default back end sees all pages)";
+        meta.lacks("pages that were not sampled", why);
         Ok(())
     }
 

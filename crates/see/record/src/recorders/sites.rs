@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::event::Recorded as _;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Allocation, Event};
 use pagemill_model::{Nanos, Pid};
@@ -85,8 +85,7 @@ impl Recorder for Sites {
         self.collect(writer)?;
         if self.ring.lost() > 0 {
             let why = format!("{} notes came faster than they were read", self.ring.lost());
-            let what = "some call sites".into();
-            writer.meta_mut().not_measured.push(NotMeasured { what, why });
+            writer.meta_mut().lacks("some call sites", why);
         }
         Ok(())
     }

@@ -211,6 +211,11 @@ pub(super) fn nothing(out: &mut Markup) -> f64 {
 }
 
 impl LineChart {
+    /// Over `x`, up to `y`.
+    pub fn new(title: &str, x: &str, y: &str, series: Vec<Series>) -> Self {
+        Self { title: title.into(), x: x.into(), y: y.into(), series }
+    }
+
     /// Draws the chart; one without a point says so.
     pub fn svg(&self) -> Svg {
         Svg::of(&self.title, |out, width| self.draw(out, width))

@@ -118,12 +118,9 @@ fn row(name: String, counts: &Counts) -> Vec<String> {
 
 /// How many intervals there were, and how long they were by the clock.
 fn intervals(lengths: &[u64], asked: Nanos) -> String {
-    let words = |ns: u64| Nanos(ns).to_string().trim().to_owned();
-    let asked = format!("{} of useful time were asked for", words(asked.0));
-    let count = match lengths.len() {
-        1 => "1 interval".to_owned(),
-        count => format!("{count} intervals"),
-    };
+    let words = |ns: u64| Nanos(ns).plain();
+    let asked = format!("{} of useful time were asked for", asked.plain());
+    let count = counted(lengths.len() as u64, "interval", "intervals");
     match spread(lengths) {
         Some([least, _, most]) if least == most => format!("{count} of {} ({asked})", words(least)),
         Some([least, median, most]) => {
@@ -194,7 +191,7 @@ impl Section for Accesses {
             let most = view.working_set.iter().map(|point| point.1).max().unwrap_or(0);
             out.push_str(&format!(
                 "largest working set of an interval {}\n",
-                Bytes(most.saturating_mul(*page)).to_string().trim()
+                Bytes(most.saturating_mul(*page)).plain()
             ));
         }
         if view.kept > 0 {
@@ -236,7 +233,7 @@ impl Section for Accesses {
             // Samples have no intervals.
             None => steps,
         };
-        Some(length.to_string().trim().to_owned())
+        Some(length.plain())
     }
 
     fn json(&self) -> Value {
@@ -362,7 +359,7 @@ impl Accesses {
         let seconds = Nanos(heat.step.saturating_mul(heat.steps));
         out.push_str(&format!(
             "\naccesses over {}; @ is {most}, a shade less is a quarter\n",
-            seconds.to_string().trim()
+            seconds.plain()
         ));
         for object in &shown {
             let strip = strip(object, heat.steps, most);

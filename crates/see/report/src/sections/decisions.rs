@@ -26,7 +26,7 @@ struct Decisions(Vec<Decided>, Option<Bytes>);
 impl Section for Decisions {
     fn length(&self) -> Option<String> {
         let last = self.0.iter().map(|row| row.last).max()?;
-        Some(format!("{} of decisions", last.to_string().trim()))
+        Some(format!("{} of decisions", last.plain()))
     }
 
     fn see<'a>(&'a self, seen: &mut Seen<'a>) {

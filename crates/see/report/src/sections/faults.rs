@@ -48,7 +48,7 @@ impl Section for Faults {
         if counted as f64 > MOST * duration.seconds().max(1.0) {
             return Some(format!(
                 "it says that there were {counted} page faults in {}, which is impossible: it was made up, or is damaged",
-                duration.to_string().trim()
+                duration.plain()
             ));
         }
         let lost = loss(&self.setup);
@@ -82,7 +82,7 @@ impl Section for Faults {
     }
 
     fn length(&self) -> Option<String> {
-        Some(self.view.duration.to_string().trim().to_owned())
+        Some(self.view.duration.plain())
     }
 
     fn figures(&self) -> Vec<Figure> {
@@ -163,12 +163,8 @@ impl Section for Faults {
         if !mappings.is_empty() {
             page.table(&MAPPING_HEADER, &mappings);
         }
-        let chart = LineChart {
-            title: "Page faults over time".into(),
-            x: "seconds".into(),
-            y: "faults a second".into(),
-            series: vec![self.rates()],
-        };
+        let (title, series) = ("Page faults over time", vec![self.rates()]);
+        let chart = LineChart::new(title, "seconds", "faults a second", series);
         page.chart(&chart.svg());
     }
 
@@ -224,7 +220,6 @@ impl Section for Faults {
 impl Faults {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let (setup, view) = (&self.setup, &self.view);
-        let plain = |time: Nanos| time.to_string().trim().to_owned();
         let mut facts = vec![("back end", setup.back_end.clone())];
         let accounted = match setup.accounted {
             Some(all) => format!(" (the kernel's accounting: {all})"),
@@ -261,11 +256,11 @@ impl Faults {
         // Where nothing is timed there is none.
         if view.all.total() > 0 {
             let rows =
-                format!("{} faults of {} and longer", view.slow.faults, plain(setup.threshold));
+                format!("{} faults of {} and longer", view.slow.faults, setup.threshold.plain());
             facts.push(("rows", rows));
         }
         if view.short.0 > 0 {
-            let (faults, took) = (view.short.0, plain(view.short.1));
+            let (faults, took) = (view.short.0, view.short.1.plain());
             facts.push((
                 "in a row",
                 format!("{faults} shorter ones, {took} of a thread's time together"),
@@ -274,7 +269,7 @@ impl Faults {
         if let Some(touch) = setup.touch {
             facts.push((
                 "first touch",
-                format!("{} as a program sees it (small page, warm, median)", plain(touch)),
+                format!("{} as a program sees it (small page, warm, median)", touch.plain()),
             ));
         }
         facts.extend(setup.not_used.iter().map(|why| ("not used", why.clone())));
@@ -340,8 +335,7 @@ impl Faults {
 
     /// Whether faults explain stalls of a length, in a sentence.
     fn explained(&self, spikes: &Spikes) -> String {
-        let plain = |time: Nanos| time.to_string().trim().to_owned();
-        let length = plain(spikes.length);
+        let length = spikes.length.plain();
         if let Some(why) = self.view.untold(&self.setup, spikes) {
             return format!(
                 "cannot tell whether page faults explain stalls of {length}: {}",
@@ -350,7 +344,7 @@ impl Faults {
         }
         let spent = "a thread spent half or more in page faults";
         let (faults, bursts) = (spikes.faults, spikes.bursts);
-        let longest = self.view.longest_of(&self.view.all).map(plain);
+        let longest = self.view.longest_of(&self.view.all).map(Nanos::plain);
         let worst = self.view.worst.first();
         match (faults, bursts, longest) {
             (0, 0, Some(longest)) => format!(
@@ -367,7 +361,7 @@ impl Faults {
             (faults, bursts, longest) => format!(
                 "page faults explain stalls of {length}: {faults} took that long or longer, the longest {}, {}; in \
                  {bursts} other stretches of {length} {spent}",
-                worst.map(|worst| plain(worst.latency)).or(longest).unwrap_or_else(|| "-".into()),
+                worst.map(|worst| worst.latency.plain()).or(longest).unwrap_or_else(|| "-".into()),
                 worst.map_or("", |worst| worst.cause.name()),
             ),
         }
@@ -375,7 +369,6 @@ impl Faults {
 
     /// Why that cannot be told, and what would tell.
     fn why(&self, why: Untold) -> String {
-        let plain = |time: Nanos| time.to_string().trim().to_owned();
         match why {
             Untold::Untimed => "they are counted and not timed here (see pagemill doctor)".into(),
             Untold::Lost(lost) => format!(
@@ -384,8 +377,8 @@ impl Faults {
             Untold::Short(faults, took) => format!(
                 "{faults} of less than {} took {} together, and not when each of them was is recorded (record with \
                  --threshold 0ns)",
-                plain(self.setup.threshold),
-                plain(took)
+                self.setup.threshold.plain(),
+                took.plain()
             ),
         }
     }
@@ -469,7 +462,7 @@ fn parts(slow: &Slow) -> Vec<Vec<String>> {
 }
 
 fn or_none(time: Nanos) -> String {
-    if time.0 == 0 { "none".into() } else { time.to_string().trim().to_owned() }
+    if time.0 == 0 { "none".into() } else { time.plain() }
 }
 
 fn rate(count: u64, duration: Nanos) -> Option<f64> {

@@ -25,11 +25,53 @@ pub const KIND: SectionKind = SectionKind {
 
 impl Section for FragView {
     fn text(&self) -> String {
-        text(self)
+        let orders =
+            self.last.iter().filter_map(|zone| Some(zone.free_blocks.as_ref()?.len())).max();
+        let names: Vec<String> = (0..orders.unwrap_or(0)).map(|order| order.to_string()).collect();
+        let header: Vec<&str> =
+            ["look", "zone"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        let rows =
+            [("first", &self.first), ("last", &self.last)].into_iter().flat_map(|(name, look)| {
+                let zones = look.iter().map(move |zone| row(name, zone));
+                let all =
+                    FragView::scores(look).iter().map(ToString::to_string).collect::<Vec<_>>();
+                zones.chain([lead(name, "large zones together").chain(all).collect()])
+            });
+        let rows: Vec<Vec<String>> = rows.collect();
+        let mut out = format!(
+            "\nfree memory of the machine: unusable free space index by order\n{}",
+            text::table(&header, &rows)
+        );
+        if self.looks > 1 {
+            let series =
+                Series { name: format!("order {}", FragView::ORDER), points: self.points.clone() };
+            out.push_str(&format!("\n{}", text::chart(&[series], "unusable", "s", 72, 8)));
+        }
+        out
     }
 
     fn json(&self) -> Value {
-        json(self)
+        let look = |look: &[FragSample]| {
+            let zones = look.iter().map(|zone| {
+                let blocks = zone.free_blocks.as_deref().unwrap_or_default();
+                let scores: Vec<f64> = Order::first(blocks.len())
+                    .map(|order| unusable(blocks, order).value())
+                    .collect();
+                json!({
+                    "node": zone.node, "zone": zone.zone, "free_blocks": blocks,
+                    "hidden_bytes": zone.hidden.map(|bytes| bytes.0), "unusable": scores,
+                })
+            });
+            zones.collect::<Vec<_>>()
+        };
+        json!({
+            "looks": self.looks,
+            "order": FragView::ORDER,
+            "first": look(&self.first),
+            "last": look(&self.last),
+            "timeline": self.points.iter().map(|(at, score)| json!({"seconds": at, "unusable": score})).collect::<Vec<_>>(),
+            "hidden": self.hidden.iter().map(|(at, bytes)| json!({"seconds": at, "bytes": bytes})).collect::<Vec<_>>(),
+        })
     }
 
     fn see<'a>(&'a self, seen: &mut Seen<'a>) {
@@ -38,33 +80,8 @@ impl Section for FragView {
 
     fn html(&self, page: &mut Page) {
         page.heading("Free memory of the machine").chart(&chart(self).svg());
-        page.preformatted(text(self).trim());
+        page.preformatted(self.text().trim());
     }
-}
-
-/// The section as text.
-pub fn text(view: &FragView) -> String {
-    let orders = view.last.iter().filter_map(|zone| Some(zone.free_blocks.as_ref()?.len())).max();
-    let names: Vec<String> = (0..orders.unwrap_or(0)).map(|order| order.to_string()).collect();
-    let header: Vec<&str> =
-        ["look", "zone"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let rows =
-        [("first", &view.first), ("last", &view.last)].into_iter().flat_map(|(name, look)| {
-            let zones = look.iter().map(move |zone| row(name, zone));
-            let all = FragView::scores(look).iter().map(ToString::to_string).collect::<Vec<_>>();
-            zones.chain([lead(name, "large zones together").chain(all).collect()])
-        });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let mut out = format!(
-        "\nfree memory of the machine: unusable free space index by order\n{}",
-        text::table(&header, &rows)
-    );
-    if view.looks > 1 {
-        let series =
-            Series { name: format!("order {}", FragView::ORDER), points: view.points.clone() };
-        out.push_str(&format!("\n{}", text::chart(&[series], "unusable", "s", 72, 8)));
-    }
-    out
 }
 
 /// The score over time, for the page.
@@ -90,28 +107,4 @@ fn row(look: &str, zone: &FragSample) -> Vec<String> {
     let blocks = zone.free_blocks.as_deref().unwrap_or_default();
     let scores = Order::first(blocks.len()).map(|order| unusable(blocks, order).to_string());
     lead(look, &name).chain(scores).collect()
-}
-
-/// The section as JSON.
-pub fn json(view: &FragView) -> Value {
-    let look = |look: &[FragSample]| {
-        let zones = look.iter().map(|zone| {
-            let blocks = zone.free_blocks.as_deref().unwrap_or_default();
-            let scores: Vec<f64> =
-                Order::first(blocks.len()).map(|order| unusable(blocks, order).value()).collect();
-            json!({
-                "node": zone.node, "zone": zone.zone, "free_blocks": blocks,
-                "hidden_bytes": zone.hidden.map(|bytes| bytes.0), "unusable": scores,
-            })
-        });
-        zones.collect::<Vec<_>>()
-    };
-    json!({
-        "looks": view.looks,
-        "order": FragView::ORDER,
-        "first": look(&view.first),
-        "last": look(&view.last),
-        "timeline": view.points.iter().map(|(at, score)| json!({"seconds": at, "unusable": score})).collect::<Vec<_>>(),
-        "hidden": view.hidden.iter().map(|(at, bytes)| json!({"seconds": at, "bytes": bytes})).collect::<Vec<_>>(),
-    })
 }

@@ -47,12 +47,11 @@ impl Section for HeapView {
             )
         });
         let malloc = self.malloc.iter().map(|Malloc { name, heap, free, returnable, .. }| {
-            let size = |bytes: &Bytes| bytes.to_string().trim().to_owned();
             let text = format!(
                 "{name} holds {}, {} of it free, {} of that in memory in whole pages",
-                size(heap),
-                size(free),
-                size(returnable)
+                heap.plain(),
+                free.plain(),
+                returnable.plain()
             );
             ("malloc", text)
         });
@@ -142,21 +141,13 @@ impl Section for HeapView {
         if memory.is_empty() {
             page.paragraph(NONE);
         } else {
-            let chart = LineChart {
-                title: "Memory over time".into(),
-                x: "seconds".into(),
-                y: "MiB".into(),
-                series: series(view),
-            };
+            let chart = LineChart::new("Memory over time", "seconds", "MiB", series(view));
             page.chart(&chart.svg()).table(&MEMORY_HEADER, &memory).preformatted(FORMULA);
         }
         if let Some(score) = &view.score {
-            let chart = LineChart {
-                title: "Fragmentation score over time".into(),
-                x: "seconds".into(),
-                y: "1 - live / footprint".into(),
-                series: vec![Series { name: "score".into(), points: score.points.clone() }],
-            };
+            let series = vec![Series { name: "score".into(), points: score.points.clone() }];
+            let title = "Fragmentation score over time";
+            let chart = LineChart::new(title, "seconds", "1 - live / footprint", series);
             page.chart(&chart.svg());
         }
         for (title, rows) in [("Compaction", compaction(view)), ("CPU", cpu(view))] {

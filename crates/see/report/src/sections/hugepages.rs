@@ -60,10 +60,7 @@ pub fn text(view: &HugePageView) -> String {
     let rest = &view.last[LINES.min(view.last.len())..];
     if !rest.is_empty() {
         let mut sum = Use::default();
-        for (_, used) in rest {
-            sum.anonymous.0 += used.anonymous.0;
-            sum.huge.0 += used.huge.0;
-        }
+        rest.iter().for_each(|(_, used)| sum.add(*used));
         rows.push(row(&format!("{} others", rest.len()), &sum));
     }
     out.push_str(&text::table(

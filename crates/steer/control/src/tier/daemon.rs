@@ -566,7 +566,7 @@ fn standing(
 
 /// What came of it, also where nothing did.
 fn conclude(status: &Status) {
-    let bytes = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+    let bytes = |bytes: u64| Bytes(bytes).plain();
     let tracked = status.tiers.iter().map(|tier| tier.tracked_bytes).sum::<u64>();
     let moved = status.tiers.iter().map(|tier| tier.came_bytes).sum::<u64>();
     let would = if status.dry { "would have moved" } else { "moved" };
@@ -589,7 +589,7 @@ fn conclude(status: &Status) {
 }
 
 fn say(status: &Status, outcome: &TierOutcome) {
-    let bytes = |bytes: Option<Bytes>| bytes.unwrap_or_default().to_string().trim().to_owned();
+    let bytes = |bytes: Option<Bytes>| bytes.unwrap_or_default().plain();
     let would = if status.dry { "would move" } else { "moved" };
     println!(
         "{:>7.1} s  {would} {} to the default tier, {} away: {}",

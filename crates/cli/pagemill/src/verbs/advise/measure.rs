@@ -122,7 +122,7 @@ pub fn table(outcome: &Outcome, all: bool) -> String {
             (slice.pages / slice.chunks.max(1)).to_string(),
             milliseconds(outcome.benefits[number].mean),
             format!("[{}, {}]", milliseconds(low), milliseconds(high)),
-            Nanos(outcome.each(number)).to_string().trim().to_owned(),
+            Nanos(outcome.each(number)).plain(),
             if outcome.benefits[number].sure() { "sure" } else { "" }.to_owned(),
         ]
     });

@@ -30,7 +30,7 @@ pub(super) fn write(
 }
 
 fn time(view: &HeatView, step: u64) -> String {
-    Nanos(step.saturating_mul(view.step)).to_string().trim().to_owned()
+    Nanos(step.saturating_mul(view.step)).plain()
 }
 
 /// A line a stack and part of the recording: frames from the outermost, when the bytes were touched last, bytes.

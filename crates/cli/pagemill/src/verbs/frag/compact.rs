@@ -112,9 +112,7 @@ fn occupants(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
 
 /// Says what would be done, in the order in which it would.
 fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) -> Result<Exit> {
-    let size = |pages: u64| {
-        Bytes(pages * pagemill_kernel::page_size() as u64).to_string().trim().to_owned()
-    };
+    let size = |pages: u64| Bytes(pages * pagemill_kernel::page_size() as u64).plain();
     let score = look.unusable(goal.order).value();
     let sweep = if goal.sweep { compact::asked(linux, goal).ok() } else { None };
     let vmstat = linux.vmstat()?;
@@ -174,7 +172,7 @@ fn left(look: &FreeMemory, order: Order) -> Vec<(String, u64)> {
 /// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
 fn leftover(look: &FreeMemory, order: Order) -> String {
     let page = pagemill_kernel::page_size() as u64;
-    let size = |pages: u64| Bytes(pages * page).to_string().trim().to_owned();
+    let size = |pages: u64| Bytes(pages * page).plain();
     let left = left(look, order);
     if left.is_empty() {
         return String::new();

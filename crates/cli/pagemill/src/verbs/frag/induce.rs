@@ -194,7 +194,7 @@ fn with(
 fn words(arguments: &Arguments, outcome: &Outcome) -> String {
     let Arguments { order, target, .. } = arguments;
     let kind = if arguments.pinned { "pinned" } else { "movable" };
-    let size = |bytes: u64| Bytes(bytes).to_string().trim().to_owned();
+    let size = |bytes: u64| Bytes(bytes).plain();
     let base = format!(
         "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and {} held",
         outcome.score,
@@ -275,7 +275,7 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
             "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",
             arguments.order,
             arguments.target,
-            held.to_string().trim()
+            held.plain()
         );
         if surplus < 0.0 {
             println!("it is above that already: memory would be compacted first");

@@ -62,6 +62,6 @@ pub fn run(json: bool) -> Result<Exit> {
     for (what, why) in &known.measured.not_measured {
         println!("not measured: {what}: {why}");
     }
-    println!("took {}", Nanos(known.measured.took_ns).to_string().trim());
+    println!("took {}", Nanos(known.measured.took_ns).plain());
     Ok(Exit::Ok)
 }

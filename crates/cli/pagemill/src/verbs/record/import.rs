@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use pagemill_model::access::AccessSetup;
-use pagemill_model::recording::{Meta, NotMeasured, Writer};
+use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Event, Nanos, whole};
 use pagemill_model::{Pid, perf_data};
 
@@ -44,15 +44,10 @@ pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
         capabilities: vec![format!("{shown}, by perf record")],
         ..Meta::default()
     };
-    meta.not_measured.push(NotMeasured {
-        what: "pages that were not sampled".into(),
-        why: "samples are a part of the accesses".into(),
-    });
+    meta.lacks("pages that were not sampled", "samples are a part of the accesses");
     if !read.says_kind {
-        meta.not_measured.push(NotMeasured {
-            what: "whether an access reads or writes".into(),
-            why: "the file does not say (perf mem record does)".into(),
-        });
+        let why = "the file does not say (perf mem record does)";
+        meta.lacks("whether an access reads or writes", why);
     }
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let output = arguments.directory(&name, Pid(pid as u32));

@@ -13,7 +13,7 @@ use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;
 use pagemill_launch::supervise;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::accesses::{self, Done, Traced};
@@ -200,8 +200,8 @@ fn concluded(stat: &Stat, done: Done, deserted: bool, mut writer: Writer) {
     if let Some(why) = abandoned.or_else(killed) {
         eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
         let at = Nanos::from(clock::monotonic()).since(meta.started);
-        let what = format!("the program from {} on, which was let go then", at.to_string().trim());
-        meta.not_measured.push(NotMeasured { what, why });
+        let what = format!("the program from {} on, which was let go then", at.plain());
+        meta.lacks(what, why);
     }
     (meta.exit_status, meta.exit_signal) = match ended {
         Ended::Exited(code) => (Some(code as u64), None),

@@ -101,12 +101,12 @@ fn header(report: &Report) -> Vec<(&'static str, String)> {
     lines.push(("process", format!("{} ({})", meta.comm, meta.pid)));
     lines.push(("kernel", format!("{} {}", meta.kernel, meta.machine)));
     let length = report.sections.iter().find_map(Section::length);
-    let all = || meta.ended.map(|ended| ended.since(meta.started).to_string().trim().to_owned());
+    let all = || meta.ended.map(|ended| ended.since(meta.started).plain());
     let mut length = length.or_else(all).unwrap_or_else(|| "unknown".into());
     if let Some(at) = report.reader.truncated_at() {
         length.push_str(&format!(
             ", truncated at {}: the recorder was killed, or is still at work",
-            at.to_string().trim()
+            at.plain()
         ));
     }
     lines.push(("length", length));

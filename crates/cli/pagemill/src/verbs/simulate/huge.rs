@@ -118,7 +118,7 @@ fn bounded(load: &Workload) -> Result<()> {
     ensure!(
         time <= MOST_TIME,
         "it says that its program took {} by itself; valid: up to {DAYS} days",
-        time.to_string().trim()
+        time.plain()
     );
     Ok(())
 }

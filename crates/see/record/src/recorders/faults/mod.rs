@@ -17,7 +17,7 @@ use anyhow::Result;
 use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
-use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Event, EventKind, FaultCounts, FaultSetup, Nanos, Order, Pid};
 
@@ -158,7 +158,6 @@ impl Faults {
 
     /// Writes what was counted since the last time.
     fn write_counts(&mut self, writer: &mut Writer) -> Result<()> {
-        let time = Nanos::from(clock::monotonic());
         match self.engine.counts() {
             Ok(Counts::Timed(counts)) => {
                 let mut rows: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
@@ -171,13 +170,9 @@ impl Faults {
                 }
                 self.written = counts;
                 for (flags, buckets) in rows {
-                    let row = FaultCounts {
-                        time,
-                        flags: Some(flags.into()),
-                        buckets: Some(buckets.keys().map(|bucket| u64::from(*bucket)).collect()),
-                        counts: Some(buckets.values().copied().collect()),
-                    };
-                    writer.event(&Event::FaultCounts(Box::new(row)))?;
+                    let counts = buckets.values().copied().collect();
+                    let buckets = buckets.keys().map(|bucket| u64::from(*bucket)).collect();
+                    write_row(writer, flags.into(), Some(buckets), counts)?;
                 }
             }
             Ok(Counts::Untimed(minor, major)) => {
@@ -185,13 +180,7 @@ impl Faults {
                     [(0, minor - self.untimed.0), (Flags::MAJOR, major - self.untimed.1)]
                 {
                     if new > 0 {
-                        let row = FaultCounts {
-                            time,
-                            flags: Some(flags),
-                            buckets: None,
-                            counts: Some(vec![new]),
-                        };
-                        writer.event(&Event::FaultCounts(Box::new(row)))?;
+                        write_row(writer, flags, None, vec![new])?;
                         self.setup.counted += new;
                     }
                 }
@@ -220,10 +209,7 @@ impl Faults {
         if !ended || rest == 0 {
             return Ok(());
         }
-        let time = Nanos::from(clock::monotonic());
-        let counts = Some(vec![rest]);
-        let row = FaultCounts { time, flags: Some(0), buckets: None, counts };
-        writer.event(&Event::FaultCounts(Box::new(row)))?;
+        write_row(writer, 0, None, vec![rest])?;
         self.setup.counted += rest;
         if self.back_end != BackEnd::Counters {
             self.setup.untimed = rest;
@@ -243,6 +229,18 @@ impl Faults {
         };
         all.checked_sub(self.accounted_before)
     }
+}
+
+/// How many faults of a kind there were since the row before, by how long they took if that is known.
+fn write_row(
+    writer: &mut Writer,
+    flags: u64,
+    buckets: Option<Vec<u64>>,
+    counts: Vec<u64>,
+) -> Result<()> {
+    let time = Nanos::from(clock::monotonic());
+    let row = FaultCounts { time, flags: Some(flags), buckets, counts: Some(counts) };
+    Ok(writer.event(&Event::FaultCounts(Box::new(row)))?)
 }
 
 impl Recorder for Faults {
@@ -274,29 +272,26 @@ impl Recorder for Faults {
         self.write_rest(writer)?;
         let meta = writer.meta_mut();
         meta.capabilities.push(format!("page faults: {}", self.back_end.name()));
-        let mut lacks = |what: &str, why: &str| {
-            meta.not_measured.push(NotMeasured { what: what.into(), why: why.into() });
-        };
         if self.back_end == BackEnd::Counters {
-            lacks(
+            meta.lacks(
                 "latency of page faults",
                 "only the kernel's counters may be read here (see pagemill doctor)",
             );
         } else if !self.setup.details {
-            lacks(
+            meta.lacks(
                 "what a fault's time went into, its order, and whether it was a write",
                 "these need BPF (run as root; see pagemill doctor)",
             );
         }
         if !self.setup.in_kernel {
-            lacks(
+            meta.lacks(
                 "page faults inside system calls",
                 "this user may not see them (sudo sysctl kernel.perf_event_paranoid=1)",
             );
         }
         if let Engine::Bpf { programs, .. } = &self.engine {
             for what in programs.lacks() {
-                lacks(what, "this kernel has no tracepoint for it");
+                meta.lacks(*what, "this kernel has no tracepoint for it");
             }
         }
         Ok(())
