@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::event::Event;
+use crate::tiers::{TierDecision, TierOutcome, TierView};
 
 /// Where events come from: a running system, or a recording that is read again.
 pub trait Source {
@@ -47,23 +48,13 @@ impl<A: Fold, B: Fold> Fold for (A, B) {
 /// A pure decision: no clock, no I/O, no kernel. Its state is made of the views it was given, so it
 /// decides the same over a recording as it did live.
 pub trait Policy {
-    /// What it looks at.
-    type View;
-    /// What it says.
-    type Decision;
-
     /// Decides on what it sees now.
-    fn decide(&mut self, view: &Self::View) -> Self::Decision;
+    fn decide(&mut self, view: &TierView) -> TierDecision;
 }
 
 /// What carries decisions out. Actuators are wrapped into each other: a rate limit, a guard and a log
 /// are actuators around another one.
 pub trait Actuator {
-    /// What is to be done.
-    type Decision;
-    /// What was done.
-    type Outcome;
-
     /// Does it, as far as it can; what could not be done is part of the outcome.
-    fn apply(&mut self, decision: &Self::Decision) -> Self::Outcome;
+    fn apply(&mut self, decision: &TierDecision) -> TierOutcome;
 }

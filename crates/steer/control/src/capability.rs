@@ -23,7 +23,6 @@ use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm
 use pagemill_model::Pid;
 use serde::Serialize;
 
-use crate::governor;
 use pagemill_launch::library;
 use pagemill_launch::stats_page::{self, Snapshot};
 
@@ -259,7 +258,7 @@ fn ksm(linux: &Linux) -> Found {
         Ok(settings) => settings,
         Err(error) => return Found::missing(error.to_string(), FIX),
     };
-    let directory = governor::journal_directory(linux);
+    let directory = pagemill_kernel::loan::directory(linux);
     if let Ok(Some(_)) = ksm_loan::left_over(&directory) {
         return Found::degraded(
             "a pagemill run --ksm was killed and left the settings of ksmd changed",

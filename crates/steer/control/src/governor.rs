@@ -26,13 +26,12 @@
 //! the next one if this one is killed.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use pagemill_kernel::ksm::{Run, Settings};
 use pagemill_kernel::ksm_loan::{Loan, Taken};
-use pagemill_kernel::{Linux, Result};
+use pagemill_kernel::{Linux, Result, loan};
 use pagemill_model::Pid;
 
 use pagemill_launch::stats_page::{self, Page};
@@ -50,12 +49,6 @@ const CENSUS: Duration = Duration::from_millis(500);
 /// How often the heaps are looked at while `ksmd` rests, and `ksmd` while it runs.
 const RESTING: Duration = Duration::from_millis(50);
 const MERGING: Duration = Duration::from_millis(5);
-
-/// Where the journal of the loan lives: a place that does not survive a reboot, as the settings do
-/// not.
-pub fn journal_directory(linux: &Linux) -> PathBuf {
-    pagemill_kernel::loan::directory(linux)
-}
 
 /// Governs `ksmd` on behalf of one program. Dropping it puts the settings back.
 pub struct Governor {
@@ -92,7 +85,7 @@ pub enum Start {
 impl Governor {
     /// Borrows `ksmd`. Needs root.
     pub fn start(linux: &Linux) -> Result<Start> {
-        Ok(match Loan::take(linux, &journal_directory(linux))? {
+        Ok(match Loan::take(linux, &loan::directory(linux))? {
             Taken::Running(_) => Start::Running,
             Taken::Borrowed(loan) => Start::Governor(Box::new(Self {
                 linux: linux.clone(),

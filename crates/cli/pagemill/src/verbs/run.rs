@@ -20,7 +20,7 @@ use pagemill_model::Pid;
 use pagemill_policy::huge::profile::Profile;
 use pagemill_policy::huge::{Given, Goal, Policy, find, names};
 
-use pagemill_control::governor::{self, Governor, Start};
+use pagemill_control::governor::{Governor, Start};
 use pagemill_control::huge::isolate::Isolation;
 use pagemill_control::huge::launcher::{Launcher, Options};
 use pagemill_control::huge::sites::Sites;
@@ -374,7 +374,7 @@ fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
 
 /// Restores what a governor that was killed has left behind.
 fn recover(linux: &Linux) {
-    let directory = governor::journal_directory(linux);
+    let directory = pagemill_kernel::loan::directory(linux);
     match ksm_loan::recover(linux, &directory) {
         Ok(None) => {}
         Ok(Some(_)) => {

@@ -40,10 +40,6 @@ use super::Tiers;
 use super::pages::Shared;
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 
-/// What an actuator of this room takes and gives.
-pub trait Acts: Actuator<Decision = TierDecision, Outcome = TierOutcome> {}
-impl<A: Actuator<Decision = TierDecision, Outcome = TierOutcome>> Acts for A {}
-
 /// Why a page did not move, as `page_kept` numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
@@ -103,7 +99,7 @@ fn add(sum: &mut Option<Bytes>, bytes: u64) {
 /// Passes the pages for which `keep` has no reason on to `inner`, and puts the others back into the
 /// outcome where they were.
 fn filtered(
-    inner: &mut impl Acts,
+    inner: &mut impl Actuator,
     decision: &TierDecision,
     mut keep: impl FnMut(u64) -> Option<SkipReason>,
 ) -> TierOutcome {
@@ -174,9 +170,6 @@ fn still(linux: &Linux, journals: &Path) -> pagemill_kernel::Result<Loan<Files>>
 }
 
 impl Actuator for MovePages {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let begun = Instant::now();
         let quantum = decision.quantum.unwrap_or(0);
@@ -267,9 +260,6 @@ impl DryRun {
 }
 
 impl Actuator for DryRun {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let mut outcome = outcome(decision, "none");
         outcome.applied = Some(0);
@@ -335,9 +325,6 @@ fn allowance(decision: &TierDecision, rate: Bytes, quantum: Duration) -> Moves {
 }
 
 impl Actuator for Damos {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let begun = Instant::now();
         let mut outcome = outcome(decision, "damos");
@@ -424,9 +411,6 @@ impl Tiering {
 }
 
 impl Actuator for Tiering {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let begun = Instant::now();
         let mut outcome = outcome(decision, "damon");
@@ -472,9 +456,6 @@ impl KernelPromotion {
 }
 
 impl Actuator for KernelPromotion {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let begun = Instant::now();
         let mut outcome = outcome(decision, "kernel");
@@ -525,9 +506,6 @@ fn weights(share: u64) -> [u64; 2] {
 }
 
 impl Actuator for Interleave {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let begun = Instant::now();
         let mut outcome = outcome(decision, "interleave");
@@ -554,17 +532,14 @@ pub struct Guard<A> {
     inner: A,
 }
 
-impl<A: Acts> Guard<A> {
+impl<A: Actuator> Guard<A> {
     /// Guards `inner`.
     pub fn new(linux: &Linux, pages: Shared, inner: A) -> Self {
         Self { linux: linux.clone(), pages, inner }
     }
 }
 
-impl<A: Acts> Actuator for Guard<A> {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
+impl<A: Actuator> Actuator for Guard<A> {
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         if moves(decision).next().is_some() {
             // What was locked, unmapped or replaced since the view was made drops out here.
@@ -594,17 +569,14 @@ pub struct RateLimit<A> {
     inner: A,
 }
 
-impl<A: Acts> RateLimit<A> {
+impl<A: Actuator> RateLimit<A> {
     /// Limits `inner`; at the start, a second's worth may go through.
     pub fn new(per_second: Bytes, inner: A) -> Self {
         Self { per_second: per_second.0, left: per_second.0, last: None, inner }
     }
 }
 
-impl<A: Acts> Actuator for RateLimit<A> {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
+impl<A: Actuator> Actuator for RateLimit<A> {
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let since = self.last.map_or(Nanos(0), |last| decision.time.since(last));
         self.last = Some(decision.time);
@@ -628,17 +600,14 @@ pub struct Log<A, S> {
     inner: A,
 }
 
-impl<A: Acts, S: FnMut(Event)> Log<A, S> {
+impl<A: Actuator, S: FnMut(Event)> Log<A, S> {
     /// Logs what `inner` does.
     pub fn new(sink: S, inner: A) -> Self {
         Self { sink, inner }
     }
 }
 
-impl<A: Acts, S: FnMut(Event)> Actuator for Log<A, S> {
-    type Decision = TierDecision;
-    type Outcome = TierOutcome;
-
+impl<A: Actuator, S: FnMut(Event)> Actuator for Log<A, S> {
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         (self.sink)(Event::TierDecision(Box::new(decision.clone())));
         let outcome = self.inner.apply(decision);
@@ -657,9 +626,6 @@ mod tests {
     struct Fake(Vec<u64>);
 
     impl Actuator for Fake {
-        type Decision = TierDecision;
-        type Outcome = TierOutcome;
-
         fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
             let mut outcome = outcome(decision, "fake");
             for (page, _) in moves(decision) {

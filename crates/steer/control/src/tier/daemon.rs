@@ -16,7 +16,7 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
 use pagemill_model::page::HUGE;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Bytes, Event, Nanos, Pid, Policy as _, TierOutcome, TierView};
+use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, Policy as _, TierOutcome, TierView};
 use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
@@ -28,6 +28,7 @@ use super::latency::{Latency, TierTraffic};
 use super::pages::{Pages, Shared};
 use super::status::{self, Board, Status};
 use super::trackers::{Migrate, Track, Tracker};
+use crate::run_memory::descendants;
 
 /// Whose memory is placed.
 #[derive(Clone, Debug)]
@@ -154,7 +155,7 @@ struct Daemon<'a> {
     pages: Shared,
     sink: Rc<RefCell<Sink>>,
     tracker: SharedTracker,
-    actuator: Box<dyn Acting>,
+    actuator: Box<dyn Actuator>,
     /// Where its status is shown, if it can be.
     board: Option<Board>,
     /// Whether that it could not be was said.
@@ -356,7 +357,7 @@ fn actuator(
     pages: &Shared,
     tracker: &SharedTracker,
     sink: &Rc<RefCell<Sink>>,
-) -> Result<Box<dyn Acting>> {
+) -> Result<Box<dyn Actuator>> {
     let journals = loan::directory(linux);
     let sink = sink.clone();
     let log = move |event: Event| sink.borrow_mut().event(&event);
@@ -394,17 +395,6 @@ fn actuator(
             Box::new(Log::new(log, Interleave::start(linux, &journals, options.tiers)?))
         }
     })
-}
-
-/// An actuator of any kind.
-trait Acting {
-    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome;
-}
-
-impl<A: super::actuators::Acts> Acting for A {
-    fn apply(&mut self, decision: &pagemill_model::TierDecision) -> TierOutcome {
-        pagemill_model::Actuator::apply(self, decision)
-    }
 }
 
 impl Options {
@@ -447,13 +437,8 @@ impl Scope {
         match self {
             Self::Processes { pids, children: false } => Ok(pids.clone()),
             Self::Processes { pids, .. } => {
-                let mut all: BTreeSet<Pid> = pids.iter().chain(known).copied().collect();
-                let mut parents: Vec<Pid> = all.iter().copied().collect();
-                while let Some(parent) = parents.pop() {
-                    // One that has just ended has none.
-                    let children = linux.children(parent).unwrap_or_default();
-                    parents.extend(children.into_iter().filter(|child| all.insert(*child)));
-                }
+                let roots: Vec<Pid> = pids.iter().chain(known).copied().collect();
+                let mut all: BTreeSet<Pid> = descendants(linux, &roots).into_iter().collect();
                 all.remove(&Pid::own());
                 Ok(all.into_iter().collect())
             }

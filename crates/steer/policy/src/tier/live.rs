@@ -141,9 +141,6 @@ fn describe(loads: Loads) -> String {
 }
 
 impl Policy for Live {
-    type View = TierView;
-    type Decision = TierDecision;
-
     fn decide(&mut self, view: &TierView) -> TierDecision {
         self.learn(view);
         let mut decision = TierDecision {
