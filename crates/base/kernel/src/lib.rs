@@ -33,6 +33,7 @@ pub mod listening;
 pub mod load;
 pub mod load_samples;
 pub mod loan;
+pub mod locked_room;
 mod mapped;
 pub mod maps;
 pub mod memfd;

@@ -1,66 +1,22 @@
 //! Words in a shared file, seen by several processes at once.
 //!
 //! ```text
-//!  /dev/shm/NAME.XXXXXX/        under a name that nobody can know before; open to its maker alone, who has it locked
-//!                       words   the file
+//!  /dev/shm/NAME.XXXXXX/words    in a locked room of its maker
 //! ```
 //!
-//! The file loses its name when the maker drops it; whoever has it mapped keeps it. What a killed maker left is removed
-//! by the next one of the same user: its directory is not locked, in whichever namespace the maker was. All access is
-//! by atomic words, so no process can find a word half written.
+//! The file loses its name when the maker drops it; whoever has it mapped keeps it. All access is by atomic words, so
+//! no process can find a word half written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use tempfile::TempDir;
-
+use crate::locked_room::LockedRoom;
 use crate::mapped::Mapped;
 use crate::{Error, Kind, Result};
-
-/// A directory of this process.
-#[derive(Debug)]
-struct Room {
-    directory: TempDir,
-    _locked: File,
-}
-
-impl Room {
-    fn new_in(place: &Path, name: &str) -> io::Result<Self> {
-        loop {
-            let prefix = format!("{name}.");
-            let mut builder = tempfile::Builder::new();
-            builder.prefix(&prefix).permissions(fs::Permissions::from_mode(0o700));
-            let directory = builder.tempdir_in(place)?;
-            let locked = File::open(directory.path())?;
-            // Between these two steps another process may have taken it for one that was left.
-            if locked.try_lock().is_ok() && directory.path().exists() {
-                return Ok(Self { directory, _locked: locked });
-            }
-        }
-    }
-}
-
-/// Removes what killed processes of this user have left.
-fn forget_the_dead(place: &Path, name: &str) {
-    let Ok(me) = fs::metadata("/proc/self").map(|own| own.uid()) else { return };
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let file_name = entry.file_name();
-        let named = file_name
-            .to_str()
-            .is_some_and(|it| it.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')));
-        let ours = named && entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == me);
-        // It stays locked until it is gone.
-        let left = ours.then(|| File::open(entry.path()).ok()).flatten();
-        if let Some(_locked) = left.filter(|directory| directory.try_lock().is_ok()) {
-            // It is tried again the next time.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
 
 /// The words, mapped.
 #[derive(Debug)]
@@ -70,7 +26,7 @@ pub struct SharedWords {
     path: PathBuf,
     /// Kept so that nobody can shorten the file unseen by its last descriptor.
     _file: File,
-    _room: Room,
+    _room: LockedRoom,
 }
 
 impl SharedWords {
@@ -79,8 +35,7 @@ impl SharedWords {
     pub fn create(places: &[&Path], name: &str, count: usize) -> Result<Self> {
         let mut refused = Vec::new();
         for place in places {
-            forget_the_dead(place, name);
-            let room = Room::new_in(place, name)
+            let room = LockedRoom::new_in(place, name)
                 .map_err(|error| Error::io("make a directory in", place.display(), error));
             match room.and_then(|room| Self::in_room(room, count)) {
                 Ok(shared) => return Ok(shared),
@@ -90,8 +45,8 @@ impl SharedWords {
         Err(Error::new(Kind::Other, "share memory as", name, refused.join("; ")))
     }
 
-    fn in_room(room: Room, count: usize) -> Result<Self> {
-        let path = room.directory.path().join("words");
+    fn in_room(room: LockedRoom, count: usize) -> Result<Self> {
+        let path = room.path().join("words");
         let failed = |error| Error::io("create", path.display(), error);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create_new(true).mode(0o600);
@@ -125,7 +80,8 @@ impl SharedWords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::FileExt;
+    use std::fs;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
     use std::process::Command;
     use std::sync::atomic::Ordering;
 
