@@ -524,7 +524,7 @@ fn a_run_that_is_killed_goes_on_with_what_is_left() {
         assert_eq!((collect.code(), &answer["cells"]), (Some(0), &Value::from(all)), "{collect:?}");
         let names = fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let scratch =
-            names.filter(|name| name.to_string_lossy().starts_with("pagemill-reproduce-"));
+            names.filter(|name| name.to_string_lossy().starts_with("pagemill-reproduce."));
         assert_eq!(scratch.count(), 0, "{asked:?}: what was killed left a scratch directory");
         let rows = fs::read_to_string(results.join("cells.csv")).unwrap();
         assert!(asked[0] != "pauses" || rows.matches(",cpu,").count() == all, "{rows}");

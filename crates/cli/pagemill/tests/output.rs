@@ -69,8 +69,8 @@ fn recordings() -> &'static Recordings {
             .args(["reproduce", "throughput", "--quick", "--reps", "1", "--scale", "0.01"])
             .args(["--settle", "0", "--arms", "glibc", "-o"])
             .arg(&results));
-        // 1: a program of so small a size may end before its memory is read once.
-        assert!(matches!(run.code(), Some(0 | 1)), "{run:?}");
+        // A program of so small a size may be too short to be measured, which is no failure.
+        assert_eq!(run.code(), Some(0), "{run:?}");
         Recordings { _room: room, faults, accesses, results }
     })
 }

@@ -87,6 +87,69 @@ fn a_list_says_what_each_experiment_needs_takes_and_has_kept() {
     }
     assert!(of("sqlite").contains("needs: sqlite3") && of("fragmentation").contains("needs: root"));
     assert!(of("moca").contains("kept: figures for --from-kept, of pagemill "), "{listed}");
+    // Two experiments had no estimate, and what was chosen did not count.
+    for name in ["overhead", "huge-slices"] {
+        assert!(of(name).contains("takes: ") && of(name).contains("; quick "), "{}", of(name));
+    }
+    assert!(of("overhead").contains("by name only") && of("fragmentation").contains("--full-size"));
+    let chosen = ["reproduce", "--list", "pauses", "--arms", "glibc", "--reps", "2"];
+    let chosen = stdout(&pagemill(&chosen, directory.path()));
+    assert!(
+        chosen.contains("arms: glibc; 2 runs each") && chosen.contains("takes: 2 cells"),
+        "{chosen}"
+    );
+    let nowhere = pagemill(&["reproduce", "--list", "-o", "nowhere"], directory.path());
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(stderr(&nowhere).contains("no results directory nowhere"), "{}", stderr(&nowhere));
+}
+
+/// A wrong name left a directory behind that the next start refused, and hosts were taken for experiments.
+#[test]
+fn a_wrong_name_is_refused_with_the_nearest_before_anything_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    for (words, answer) in [
+        (&["huge-pages", "--programs", "reddis"][..], "did you mean \"redis\""),
+        (&["huge-pages", "--arms", "cbmm++"], "did you mean \"cbmm+\""),
+        (&["huge-slices", "--programs", "slice"], "did you mean \"slices\""),
+        (&["fragmentation", "--programs", "canneel"], "did you mean \"canneal\""),
+        (&["moca", "--programs", "btt"], "did you mean \"bt\""),
+        (&["colloid", "--programs", "6cc"], "did you mean \"6c\""),
+        (&["--on", "parallel", "pauses"], "pauses is an experiment and no host"),
+        (&["--on", "parallel", "huge-slices"], "huge-slices is an experiment and no host"),
+        (&["pauses", "--full-size"], "--full-size is of fragmentation by itself"),
+        (&["moca", "--from-kept", "--seed", "2"], "cannot be used with '--seed"),
+        (&["moca", "--from-kept", "--scale", "2"], "cannot be used with '--scale"),
+        (&["moca", "--from-kept", "--settle", "2"], "cannot be used with '--settle"),
+    ] {
+        let output = pagemill(&[&["reproduce", "-o", "r"], words].concat(), directory.path());
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(answer), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0, "nothing was written");
+}
+
+/// Cells of another seed or scale were run over without a word.
+#[test]
+fn a_directory_with_cells_of_other_settings_is_refused_and_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let cells = directory.path().join("r/cells/pauses/churn");
+    std::fs::create_dir_all(&cells).unwrap();
+    let cell = r#"{"schema":1,"of":{"seed":1,"scale":1.0,"window":null},"build":"b","host":"h","seconds":1.0,
+        "metrics":{},"notes":[],"digest":null,"samples":[]}"#;
+    std::fs::write(cells.join("glibc-1.json"), cell).unwrap();
+    for other in [["--seed", "2"], ["--scale", "0.01"]] {
+        let words = ["reproduce", "pauses", "--arms", "glibc", "--reps", "1", "-f", "-o", "r"];
+        let output = pagemill(&[&words[..], &other].concat(), directory.path());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("pauses/churn/glibc/1 with seed 1, scale 1, "), "{said}");
+        assert!(
+            said.contains("this run is with seed 2, scale 1 (") == (other[0] == "--seed"),
+            "{said}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(cells.join("glibc-1.json")).unwrap(), cell);
+    assert_eq!(directory.path().join("r").read_dir().unwrap().count(), 1);
 }
 
 #[test]
@@ -98,6 +161,12 @@ fn tables_of_a_kept_run_are_made_without_running_and_another_file_is_refused() {
     let text = stdout(&kept);
     for words in ["slowdown: here medians of", "617.80", "reproduced"] {
         assert!(text.contains(words), "{words}: {text}");
+    }
+    for (file, words) in
+        [("report.html", "Every claim"), ("report.txt", "617.80"), ("summary.json", "\"Moca\"")]
+    {
+        let written = std::fs::read_to_string(directory.path().join("out").join(file)).unwrap();
+        assert!(written.contains(words), "{file}");
     }
     // Its file makes the same tables.
     let again = pagemill(&["reproduce", "moca", "--from-kept=out/moca.parquet"], directory.path());
@@ -162,7 +231,11 @@ fn where_nothing_of_what_was_asked_for_can_run_the_exit_status_says_so() {
         let said = stderr(&output);
         assert!(said.contains("skipped ") && said.contains("can run here"), "{words:?}: {said}");
         match serde_json::from_str::<Value>(&stdout(&output)) {
-            Ok(answer) => assert_eq!(answer["exit_code"], 3, "{words:?}: {answer}"),
+            Ok(answer) => {
+                assert_eq!(answer["exit_code"], 3, "{words:?}: {answer}");
+                let why = answer["error"].as_str().unwrap();
+                assert!(why.contains("own: only the browsers have this arm"), "{why}");
+            }
             Err(_) => assert_eq!(stdout(&output), "", "no empty tables"),
         }
     }

@@ -32,8 +32,10 @@ mod regret;
 mod sensitivity;
 mod text;
 
+use crate::coverage::{self, COLLOID};
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
+use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::{Keep, Of};
 use crate::reproduce::outcome::Outcome;
 use crate::reproduce::series::{self, Finished, Series, Turn};
@@ -44,9 +46,6 @@ pub use html::render as page;
 
 /// Its name on the command line.
 pub const NAME: &str = "colloid";
-
-/// The published numbers: `experiment,subject,metric,unit,value,note`.
-const PUBLISHED: &str = include_str!("../../../../experiments/published/colloid.csv");
 
 /// What it runs.
 #[derive(Debug, Deserialize)]
@@ -70,6 +69,9 @@ const LOADS: [f64; 4] = [0.0, 1.0, 2.0, 3.0];
 /// What is compared: without and with Colloid.
 const SYSTEMS: [&str; 2] = ["TPP", "TPP+colloid"];
 const GAIN: &str = "with/without Colloid";
+/// The published tables.
+const GUPS: &str = "GUPS: alternate tier unloaded latency x background load (Fig 6c)";
+const SILO: &str = "Silo (Fig 8b)";
 /// Facts of the set-up: metric and row.
 const ALONE: [&str; 2] = ["antagonist alone", "part of the peak that it draws"];
 const LOADED: [&str; 2] = ["default tier under load", "ns, hot set on it"];
@@ -111,11 +113,17 @@ impl Options {
     }
 
     /// Some figures only, without the sensitivity table.
-    pub fn only(&mut self, figures: Option<&[String]>) {
+    ///
+    /// # Errors
+    /// For a figure that there is none of, with the one that may have been meant.
+    pub fn only(&mut self, figures: Option<&[String]>) -> Result<()> {
         if let Some(figures) = figures {
-            self.figures = figures.to_vec();
+            let known: Vec<&str> = FILE.full.runs.figures.iter().map(String::as_str).collect();
+            let figures = chosen("figure", &known, figures)?;
+            self.figures = figures.into_iter().map(str::to_owned).collect();
             self.sensitivity = false;
         }
+        Ok(())
     }
 
     /// The seeds of the machines and loads that `regret` runs.
@@ -273,7 +281,7 @@ impl Report {
         let figures: Vec<String> =
             FILE.full.runs.figures.iter().filter(|name| made(name)).cloned().collect();
         let sensitivity = figures.len() < finished.len();
-        Ok(Modelled::new(Options { figures, sensitivity, ..all })?.report(finished))
+        Ok(Modelled::new(Options { figures, sensitivity, ..all }).report(finished))
     }
 
     fn add(&mut self, part: Self) {
@@ -294,16 +302,10 @@ pub struct Modelled {
 
 impl Modelled {
     /// Those of some options.
-    ///
-    /// # Errors
-    /// For a figure that there is none of.
-    pub fn new(options: Options) -> Result<Self> {
-        let known = &FILE.full.runs.figures;
-        if let Some(unknown) = options.figures.iter().find(|name| !known.contains(name)) {
-            bail!("no figure '{unknown}'; valid: {}", known.join(", "));
-        }
+    #[must_use]
+    pub fn new(options: Options) -> Self {
         let (bench, sums) = (Bench::new(&options), sensitivity::Sums::new(&options));
-        Ok(Self { options, bench, sums })
+        Self { options, bench, sums }
     }
 
     /// What the cells that are finished came to, figure by figure.
@@ -366,14 +368,14 @@ impl Series for Modelled {
 /// Makes all that is not kept. `progress` hears of each step, `made` the report so far after each cell.
 ///
 /// # Errors
-/// For a figure that there is none of; where a cell cannot be kept; from `made`.
+/// Where a cell cannot be kept; from `made`.
 pub fn run(
     options: &Options,
     kept: (Option<&Store>, &Keep),
     progress: &mut dyn FnMut(&str),
     made: &mut dyn FnMut(&Report) -> Result<()>,
 ) -> Result<Report> {
-    let (mut series, reader) = (Modelled::new(options.clone())?, Modelled::new(options.clone())?);
+    let (mut series, reader) = (Modelled::new(options.clone()), Modelled::new(options.clone()));
     // A signal ends a simulation as it ends any program: what is made is kept.
     let (signals, executable) = (Signals::block(&[])?, PathBuf::new());
     let (linux, every) = (Linux::live(), Duration::ZERO);
@@ -391,49 +393,38 @@ pub fn run(
     Ok(reader.report(&finished))
 }
 
-fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
-    PUBLISHED.lines().find_map(|line| {
-        let mut fields = line.rsplitn(6, ',').collect::<Vec<_>>();
-        fields.reverse();
-        (fields.len() == 6
-            && fields[0].contains(experiment)
-            && fields[1] == subject
-            && fields[2] == metric)
-            .then(|| {
-                super::coverage::looked_up(line);
-                fields[4].parse().ok()
-            })?
-    })
-}
-
 /// A column of the tables: so much background load.
 fn at(steps: f64) -> String {
     format!("{steps}x")
 }
 
-/// The cells for which a number was published, none of them made; facts of the set-up are as recalled from the
-/// evaluation's text and the artifact's log.
+/// The cells for which a number was published, none of them made.
 pub(crate) fn claims() -> Vec<Cell> {
+    let published =
+        |experiment, subject: &str, metric| coverage::number(COLLOID, experiment, subject, metric);
     let mut cells = Vec::new();
-    for (steps, drawn, loaded) in [(1.0, 0.51, 175.0), (2.0, 0.65, 266.0), (3.0, 0.70, 350.0)] {
-        let fact =
-            |of: [&str; 2], value| Cell::published("setup", of[1], &at(steps), of[0], Some(value));
-        cells.extend([fact(ALONE, drawn), fact(LOADED, loaded)]);
+    for steps in &LOADS[1..] {
+        for ([what, row], metric) in [(ALONE, "part of the peak"), (LOADED, "latency")] {
+            let number = published("set-up", &format!("{what} at {}", at(*steps)), metric);
+            cells.push(Cell::published("setup", row, &at(*steps), what, number));
+        }
     }
-    for (row, logged) in SAMPLE_LOG.into_iter().zip([606.8e6, 108.8, 141.7]) {
-        cells.push(Cell::published("setup", row, &at(0.0), LOG, Some(logged)));
+    let logged = ["throughput", "default tier latency", "alternate tier latency"];
+    for (row, metric) in SAMPLE_LOG.into_iter().zip(logged) {
+        let number = published("set-up", "sample log", metric);
+        cells.push(Cell::published("setup", row, &at(0.0), LOG, number));
     }
     for latency in LATENCIES {
         for steps in LOADS {
             let subject = format!("{latency}ns at {}", at(steps));
             let metric = "TPP+colloid throughput / TPP throughput";
-            let number = published("Fig 6c", &subject, metric);
+            let number = published(GUPS, &subject, metric);
             cells.push(Cell::published("6c", &format!("{latency} ns"), &at(steps), GAIN, number));
         }
     }
     for steps in LOADS {
         for system in SYSTEMS {
-            let number = published("Fig 8b", &format!("{system} at {}", at(steps)), "throughput");
+            let number = published(SILO, &format!("{system} at {}", at(steps)), "throughput");
             let cell = Cell::published("8b", system, &at(steps), "transactions/s", number);
             cells.push(Cell { input: system == SYSTEMS[0] && steps == 0.0, ..cell });
         }
@@ -500,14 +491,13 @@ mod tests {
 
     #[test]
     fn an_unknown_figure_lists_the_known_ones() {
-        let unknown = Options { figures: vec!["9z".into()], ..options(1) };
-        let error = Modelled::new(unknown).err().unwrap().to_string();
-        assert!(error.contains("6c") && error.contains("9z"), "{error}");
+        let error = options(1).only(Some(&["6cc".into()])).unwrap_err().to_string();
+        assert!(error.contains("6cc") && error.contains("did you mean \"6c\""), "{error}");
     }
 
     #[test]
     fn each_figure_and_each_sum_is_a_cell_and_what_is_there_makes_the_report() {
-        let full = Modelled::new(Options::new(false, 1).unwrap()).unwrap();
+        let full = Modelled::new(Options::new(false, 1).unwrap());
         let names: Vec<String> = full.turns().into_iter().map(|turn| turn.cell.name()).collect();
         assert_eq!(names[0], "colloid/setup/modelled/1");
         assert!(
@@ -535,7 +525,7 @@ mod tests {
         let (executable, every) = (PathBuf::new(), Duration::ZERO);
         let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
         let one = Options { figures: vec!["setup".into()], ..options(1) };
-        let Turn { cell, of, .. } = Modelled::new(one.clone()).unwrap().turns().remove(0);
+        let Turn { cell, of, .. } = Modelled::new(one.clone()).turns().remove(0);
         let made = || Outcome::of(&Report::default());
         assert!(keep(&one).once(&cell, of, &stage, made).unwrap().1);
         assert!(!keep(&one).once(&cell, of, &stage, made).unwrap().1, "it was kept");

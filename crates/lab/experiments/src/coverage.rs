@@ -1,8 +1,15 @@
 //! Which rows of the published tables no experiment here has a figure for, and why: a summary names them, so that
-//! nothing that was published is silently missing.
+//! nothing that was published is silently missing. Figures that are drawn, with no number to compare with, are named,
+//! too.
 //!
 //! Always so: a row is either looked up for some table or claim here, or is of exactly one of [`NOT_RUN`]; the tests
-//! below count the others. Each of [`NOT_RUN`] is in `docs/concepts/experiments.md`.
+//! below count the others. Each of [`NOT_RUN`], from
+//! `experiments/published/not-run.toml`, is in `docs/concepts/experiments.md`.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 /// Whose experiments those on allocators are.
 pub(crate) const MESH: &str = "Mesh";
@@ -25,89 +32,71 @@ const TABLES: [(&str, &str); 5] = [
 ];
 
 /// Published figures that have none beside them here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NotRun {
-    source: &'static str,
+    source: String,
     /// What they are.
-    what: &'static str,
-    /// Parts of the first three fields of their rows.
-    fields: [&'static str; 3],
-    /// Why they are not run.
-    why: &'static str,
+    what: String,
+    /// Parts of the first three fields of their rows; nothing where they are drawn, with no number to compare with.
+    rows: Option<[String; 3]>,
+    /// Why they are not run, or not compared.
+    why: String,
 }
 
-const NOT_RUN: [NotRun; 8] = [
-    NotRun {
-        source: MESH,
-        what: "Redis: the slowdown that the artifact expects at most",
-        fields: ["redis", "mesh", "expected slowdown"],
-        why: "a bound for another library; here Redis has goals of its own",
-    },
-    NotRun {
-        source: MESH,
-        what: "Redis: total time of activedefrag",
-        fields: ["redis", "activedefrag", "total time defragmenting"],
-        why: "Redis does not tell the time; its CPU time is in the table",
-    },
-    NotRun {
-        source: MOCA,
-        what: "slowdown by Mitos at its shortest period",
-        fields: ["slowdown", "", "Mitos tuned"],
-        why: "needs loads sampled by the processor (PEBS)",
-    },
-    NotRun {
-        source: MOCA,
-        what: "pages and events found by it",
-        fields: ["s", "", "Mitos tuned"],
-        why: "needs loads sampled by the processor (PEBS)",
-    },
-    NotRun {
-        source: MOCA,
-        what: "slowdown by Moca on an AMD machine",
-        fields: ["slowdown", "", "Moca AMD"],
-        why: "one machine is measured at a time; figures of the other one are beside no run",
-    },
-    NotRun {
-        source: MOCA,
-        what: "how often Moca wakes up by default",
-        fields: ["defaults", "Moca", ""],
-        why: "settings, not results: the sweep runs them and others",
-    },
-    NotRun {
-        source: COLLOID,
-        what: "Silo (figure 8b): improvement in percent",
-        fields: ["Silo", "TPP+colloid vs TPP", "improvement"],
-        why: "follows from the two throughputs, which are compared",
-    },
-    NotRun {
-        source: STUDY,
-        what: "free memory under the study's reference program",
-        fields: ["(reference program)", "", ""],
-        why: "that program is not published; memory is fragmented by frag induce",
-    },
-];
+/// All of them.
+static NOT_RUN: LazyLock<Vec<NotRun>> = LazyLock::new(|| {
+    let text = include_str!("../../../../experiments/published/not-run.toml");
+    let mut all: HashMap<String, Vec<NotRun>> =
+        toml::from_str(text).expect("the files of this binary are read by its tests");
+    all.remove("figures").unwrap_or_default()
+});
 
 impl NotRun {
     fn has(&self, line: &str) -> bool {
-        let fields: Vec<&str> = line.split(',').collect();
-        let alike = |(field, part): (&&str, &&str)| field.contains(part);
-        let slowdown = self.fields[0] != "slowdown" && fields.first() == Some(&"slowdown");
-        fields.len() >= 6 && !slowdown && fields.iter().zip(&self.fields).all(alike)
+        let (fields, Some(parts)) = (line.split(',').collect::<Vec<_>>(), &self.rows) else {
+            return false;
+        };
+        let alike = |(field, part): (&&str, &String)| field.contains(part.as_str());
+        let slowdown = parts[0] != "slowdown" && fields.first() == Some(&"slowdown");
+        fields.len() >= 6 && !slowdown && fields.iter().zip(parts).all(alike)
     }
 }
 
+/// A published figure, as it was printed: of the experiment, subject and metric of its row.
+pub(crate) fn figure(
+    source: &str,
+    experiment: &str,
+    subject: &str,
+    metric: &str,
+) -> Option<&'static str> {
+    rows(source).find_map(|line| {
+        let mut fields = line.splitn(6, ',');
+        let is = [experiment, subject, metric].into_iter().all(|word| fields.next() == Some(word));
+        let value = fields.nth(1).filter(|_| is && fields.next().is_some())?;
+        looked_up(line);
+        Some(value)
+    })
+}
+
+/// The same, as a number.
+pub(crate) fn number(source: &str, experiment: &str, subject: &str, metric: &str) -> Option<f64> {
+    figure(source, experiment, subject, metric)?.parse().ok()
+}
+
 /// The rows of a source's table.
-fn rows(source: &str) -> impl Iterator<Item = &'static str> {
+fn rows(source: &str) -> impl Iterator<Item = &'static str> + '_ {
     let of = TABLES.into_iter().filter(move |(whose, _)| *whose == source);
     of.flat_map(|(_, text)| text.lines().skip(1))
 }
 
-/// What of a source is not run here: what its figures are, how many, and why.
+/// What of a source is not run here: what its figures are, how many (none are drawn), and why.
 pub(crate) fn not_run(
     source: &str,
 ) -> impl Iterator<Item = (&'static str, usize, &'static str)> + '_ {
     NOT_RUN.iter().filter(move |one| one.source == source).map(move |one| {
-        let count = rows(one.source).filter(|line| one.has(line)).count();
-        (one.what, count, one.why)
+        let count = rows(source).filter(|line| one.has(line)).count();
+        (one.what.as_str(), count, one.why.as_str())
     })
 }
 
@@ -148,8 +137,9 @@ pub(crate) mod tests {
     #[test]
     fn every_kind_that_is_not_run_has_rows_and_is_in_the_documentation() {
         let page = include_str!("../../../../docs/concepts/experiments.md");
-        for one in &NOT_RUN {
-            assert!(rows(one.source).any(|line| one.has(line)), "{}: no row", one.what);
+        for one in NOT_RUN.iter() {
+            let found = rows(&one.source).any(|line| one.has(line));
+            assert_eq!(found, one.rows.is_some(), "{}: rows", one.what);
             let line = format!("| {} | {} |", one.what, one.why);
             assert!(page.contains(&line), "the page lacks: {line}");
         }

@@ -33,9 +33,10 @@ use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
 use pagemill_model::{Order, Pid};
 use serde::{Deserialize, Serialize};
 
+use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition, Size};
-use crate::reproduce::experiment::meant;
+use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
@@ -85,8 +86,7 @@ const COUNTERS: [&str; 2] = ["thp_fault_alloc", "compact_stall"];
 /// How much of it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Small.
-    pub quick: bool,
+    size: &'static Size<Runs>,
     /// Runs of each program in each state.
     pub repetitions: u32,
     programs: Vec<&'static str>,
@@ -94,11 +94,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// As published, or in a minute.
-    pub fn new(quick: bool, repetitions: Option<u32>) -> Self {
-        let repetitions = repetitions.unwrap_or(FILE.size(quick).repetitions);
+    /// In minutes, or in one; or with the programs at the study's sizes, in hours.
+    pub fn new(quick: bool, full_size: bool, repetitions: Option<u32>) -> Self {
+        let size = FILE.full_size.as_ref().filter(|_| full_size).unwrap_or(FILE.size(quick));
+        let repetitions = repetitions.unwrap_or(size.repetitions);
         let arms = FILE.arms.iter().map(String::as_str).collect();
-        Self { quick, repetitions, programs: PROGRAMS.to_vec(), arms }
+        Self { size, repetitions, programs: PROGRAMS.to_vec(), arms }
     }
 
     /// Some programs and some arms only.
@@ -109,23 +110,14 @@ impl Options {
         for (what, all, names) in
             [("program", &mut self.programs, programs), ("arm", &mut self.arms, arms)]
         {
-            let Some(names) = names else { continue };
-            if let Some(odd) = names.iter().find(|name| !all.contains(&name.as_str())) {
-                let meant = meant(odd, all.iter().copied());
-                bail!("there is no {what} {odd:?}{meant}; valid: {}", all.join(", "));
-            }
-            all.retain(|one| names.iter().any(|name| name == one));
+            *all = names.map_or(Ok(all.clone()), |names| chosen(what, all, names))?;
         }
         Ok(())
     }
 
-    fn size(&self) -> &'static Size<Runs> {
-        FILE.size(self.quick)
-    }
-
     /// The share of its full size that a program runs at.
     fn scale(&self, program: &str) -> &'static str {
-        self.size().runs.scales.get(program).map_or("1", String::as_str)
+        self.size.runs.scales.get(program).map_or("1", String::as_str)
     }
 }
 
@@ -243,16 +235,15 @@ impl Outcome {
         outcome
     }
 
-    /// Of which nothing ran.
-    pub(crate) fn nothing() -> Self {
-        Self::of(Options::new(false, None), &[], false)
+    /// What cells that were run anywhere came to.
+    pub(crate) fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Self {
+        let repetitions = finished.iter().map(|(cell, _)| cell.repetition).max();
+        Self::of(Options::new(of.scale < 1.0, of.scale > 1.0, repetitions), finished, interrupted)
     }
 
-    /// Whether a run failed.
-    #[must_use]
-    pub fn has_failures(&self) -> bool {
-        let programs = self.states.iter().flat_map(|state| &state.measured.programs);
-        programs.into_iter().any(|program| !program.failed.is_empty())
+    /// Of which nothing ran.
+    pub(crate) fn nothing() -> Self {
+        Self::of(Options::new(false, false, None), &[], false)
     }
 }
 
@@ -296,7 +287,7 @@ impl<'a> Study<'a> {
         let before = place(&memory.arm);
         memory.arm.clear();
         say("bringing memory into its state");
-        let patience = Duration::from_secs_f64(self.options.size().runs.patience_seconds);
+        let patience = Duration::from_secs_f64(self.options.size.runs.patience_seconds);
         let defrag = memory.loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
         // Memory is compacted while it is fragmented, as it was in this mode.
         let states = match (STATES[state].0, before) {
@@ -335,10 +326,20 @@ impl Memory {
     }
 }
 
+impl Apart for Study<'_> {
+    fn missing(&self) -> Option<String> {
+        missing(&self.stage.linux)
+    }
+
+    fn outcome(&self, finished: &[Finished], interrupted: bool) -> Result<Box<dyn Tables>, String> {
+        Ok(Box::new(Outcome::of(self.options.clone(), finished, interrupted)))
+    }
+}
+
 impl Series for Study<'_> {
     fn turns(&self) -> Vec<Turn> {
         let Options { repetitions, programs, arms, .. } = &self.options;
-        let Size { seconds, scale, .. } = *self.options.size();
+        let Size { seconds, scale, .. } = *self.options.size;
         let of = Of { seed: 1, scale, window: None };
         let mut turns = Vec::new();
         for arm in arms {
@@ -464,7 +465,8 @@ mod tests {
         });
         assert_eq!(FILE.arms, named.collect::<Vec<_>>());
         assert_eq!(FILE.name, NAME);
-        for size in [&FILE.full, &FILE.quick] {
+        for size in [Some(&FILE.full), Some(&FILE.quick), FILE.full_size.as_ref()] {
+            let size = size.unwrap();
             assert!(size.runs.scales.keys().eq(PROGRAMS), "{:?}", size.runs.scales);
         }
     }
@@ -474,7 +476,7 @@ mod tests {
         let signals = Signals::block(&[]).unwrap();
         let (executable, every) = (std::path::PathBuf::new(), Duration::ZERO);
         let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
-        let turns = Study::new(Options::new(true, Some(2)), &stage).turns();
+        let turns = Study::new(Options::new(true, false, Some(2)), &stage).turns();
         let names: Vec<String> = turns.iter().map(|turn| turn.cell.name()).collect();
         assert_eq!(
             names[1..4],
@@ -486,8 +488,10 @@ mod tests {
             .map(|name| format!("fragmentation/{name}"))
         );
         assert_eq!(names.len(), MODES.len() * STATES.len() * PROGRAMS.len() * 2);
-        let error =
-            Options::new(true, None).only(Some(&["canneel".into()]), None).unwrap_err().to_string();
+        let error = Options::new(true, false, None)
+            .only(Some(&["canneel".into()]), None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("did you mean \"canneal\""), "{error}");
     }
 
@@ -520,8 +524,8 @@ mod tests {
             (cell(2), Ok(ran("again"))),
             (cell(3), Err("it died".to_owned())),
         ];
-        let outcome = Outcome::of(Options::new(false, None), &finished, false);
-        assert!(outcome.has_failures() && outcome.reads == Some([2.0, 1.0]));
+        let outcome = Outcome::of(Options::new(false, false, None), &finished, false);
+        assert_eq!(outcome.reads, Some([2.0, 1.0]));
         let [state] = &outcome.states[..] else { panic!("one state") };
         assert_eq!((state.thp, state.name), ("thp on", "fragmented"));
         assert_eq!(state.measured.note, "first");

@@ -45,8 +45,10 @@ use pagemill_model::Order;
 use pagemill_model::random::Random;
 use serde::{Deserialize, Serialize};
 
+use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
+use crate::reproduce::experiment::chosen;
 use crate::reproduce::input::Inputs;
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
@@ -139,22 +141,15 @@ impl Options {
 
     /// Some programs, some arms.
     pub fn only(&mut self, names: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
-        let choose = |all: &[&'static str], names: &[String]| -> Result<Vec<&'static str>> {
-            let one = |name: &String| {
-                let known = all.iter().copied().find(|known| known == name);
-                known.with_context(|| format!("no {name:?} among {}", all.join(" ")))
-            };
-            names.iter().map(one).collect()
-        };
         if let Some(names) = names {
-            self.programs = choose(&programs(), names)?;
+            self.programs = chosen("program", &programs(), names)?;
             if self.quick && self.programs.len() > 3 {
                 // Smaller instead of fewer.
                 self.scale *= 0.4;
             }
         }
         if let Some(names) = arms {
-            self.arms = choose(&policies(), names)?;
+            self.arms = chosen("policy", &policies(), names)?;
         }
         Ok(())
     }
@@ -186,11 +181,6 @@ pub struct Outcome {
     notes: Vec<String>,
     /// Whether a signal ended it early.
     pub interrupted: bool,
-}
-
-/// Why it cannot run here; `None` if it can.
-pub fn missing(linux: &Linux) -> Option<String> {
-    super::fragmentation::missing(linux)
 }
 
 /// What a cell tells beside its figures.
@@ -274,11 +264,16 @@ impl<'a> Policies<'a> {
         let bench = Bench { linux, executable, inputs, signals, scale, cluster };
         Self { options, bench, memory: None, began: None, notes: Vec::new() }
     }
+}
 
-    /// What finished cells of this came to.
-    #[must_use]
-    pub fn outcome(&self, finished: &[Finished], interrupted: bool) -> Outcome {
-        Outcome::of(self.options.clone(), finished, self.notes.clone(), interrupted)
+impl Apart for Policies<'_> {
+    fn missing(&self) -> Option<String> {
+        crate::fragmentation::missing(self.bench.linux)
+    }
+
+    fn outcome(&self, finished: &[Finished], interrupted: bool) -> Result<Box<dyn Tables>, String> {
+        let notes = self.notes.clone();
+        Ok(Box::new(Outcome::of(self.options.clone(), finished, notes, interrupted)))
     }
 }
 
@@ -471,11 +466,6 @@ impl Outcome {
         let (above, below) = (self.values(key, figure), self.values(other, figure));
         ratio_of_medians(&above, &below, &Bootstrap::seeded(self.options.seed))
     }
-
-    /// Whether a run failed.
-    pub fn has_failures(&self) -> bool {
-        self.cells.iter().chain(&self.again).any(|cell| cell.outcome.is_err())
-    }
 }
 
 /// How a note begins that says where the time of a state of memory was used up.
@@ -602,7 +592,6 @@ mod tests {
         assert_eq!(outcome.faults[&(FRAGMENTED, "xz", "cbmm+")], times);
         assert_eq!((outcome.cells.len(), outcome.again.len()), (3, 1));
         assert_eq!(outcome.again[0].arm, "linux-never");
-        assert!(outcome.has_failures());
         assert_eq!(outcome.notes, ["fragmented: unusable free space index at order 9: 0.900"]);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  for each program:
-//!    advise --places ──► benefit of each slice, profile
-//!    profile, made wrong in each way ──► the chunks that a huge page pays in ──► runs, in seeded random order ──► CPU time
+//!    measured      advise --places ──► benefit of each slice, profile
+//!    profiles, N   profile, made wrong in each way ──► the chunks that a huge page pays in ──► a run of each ──► CPU time
 //! ```
 //!
 //! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is
@@ -12,479 +12,496 @@
 //! whose truth is known; `redis` is server and client in one command, of which the server is sliced and the time of
 //! both counts.
 //!
+//! A cell is one measured profile, `huge-slices/xz/measured/1`, or one round of runs under all of them, each once in an
+//! order of its own, `huge-slices/xz/profiles/2`. A round without a measured profile beside it measures one.
+//!
 //! Always true: the published claim is shown and not used; runs of all profiles are interleaved.
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::process::Command;
-use std::time::Duration;
+#[cfg(target_arch = "x86_64")]
+mod measured;
 
-use anyhow::{Context, Result};
-use pagemill_analysis::statistics::{Bootstrap, Random, median, ratio_of_medians};
-use pagemill_kernel::Linux;
-use pagemill_kernel::signal::Signals;
-use pagemill_policy::huge::Section;
-use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
-use pagemill_tracer::Ended;
-use pagemill_tracer::advise::{self, CHUNK, Place};
-use pagemill_workloads::programs::slices::{CHASED, PART, PARTS};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use anyhow::Result;
+use pagemill_analysis::statistics::{Bootstrap, Estimate, median, ratio_of_medians};
+use pagemill_workloads::programs::slices::CHASED;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Table;
-use pagemill_control::huge::measure::{self, Options as Measuring, Outcome as Measured};
-use pagemill_control::plan::perturb::Perturbation;
-use pagemill_control::plan::{By, Means};
-use pagemill_launch::program::{self, Words};
-use pagemill_report::draw::chart::{LineChart, Series};
+use crate::apart::{Apart, Tables};
+use crate::coverage::{self, CBMM};
+use crate::reproduce::cell::Cell;
+use crate::reproduce::definition::{self, Definition};
+use crate::reproduce::experiment::chosen;
+use crate::reproduce::keep::Of;
+use crate::reproduce::outcome::Outcome as Ran;
+use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::target::Stage;
+use crate::{Table, as_paragraphs, as_text, claim, dash};
+use pagemill_report::draw::chart::{self, LineChart};
+use pagemill_report::draw::html::Page;
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-slices";
 
-/// What it is, in a line.
-pub const TITLE: &str = "what huge pages are worth in each slice of memory, and imprecise profiles (CBMM, figure 1, sections 5.5 and 5.6)";
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Runs {
+    /// Runs by which a profile is measured.
+    measured: usize,
+    /// In these ways profiles are made wrong.
+    ways: Vec<String>,
+    programs: Vec<String>,
+    /// Of each program its scale, keys, bytes or rows.
+    sizes: BTreeMap<String, String>,
+}
+
+/// Its file.
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/huge-slices.toml")));
+
+/// All programs.
+fn programs() -> Vec<&'static str> {
+    FILE.full.runs.programs.iter().map(String::as_str).collect()
+}
+
+/// The arms: what its slices are worth, and a round of runs.
+const MEASURED: &str = "measured";
+const ROUND: &str = "profiles";
+
+/// The profiles that are not made wrong.
+const NONE: &str = "no huge pages";
+const ALL: &str = "all huge pages";
+const EXACT: &str = "as measured";
 
 /// How much of it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which programs.
-    pub programs: Vec<&'static str>,
-    /// Runs by which a profile is measured.
-    pub runs: usize,
-    /// Runs of each profile.
-    pub repetitions: u32,
-    /// Whether inputs are small.
-    pub quick: bool,
-    /// Seed of everything random.
-    pub seed: u64,
+    quick: bool,
+    programs: Vec<&'static str>,
+    runs: usize,
+    repetitions: u32,
+    seed: u64,
 }
 
 impl Options {
-    /// As in the documentation, or in a minute.
-    pub fn new(
-        quick: bool,
-        repetitions: Option<u32>,
-        seed: u64,
-        programs: Option<&[String]>,
-    ) -> Result<Self> {
-        let (runs, few) = if quick { (25, 3) } else { (50, 7) };
-        let one = |name: &String| {
-            let known = PROGRAMS.into_iter().find(|known| known == name);
-            known.with_context(|| format!("no {name:?} among {}", PROGRAMS.join(" ")))
-        };
-        let programs = match programs {
-            Some(names) => names.iter().map(one).collect::<Result<_>>()?,
-            None => PROGRAMS.to_vec(),
-        };
-        Ok(Self { programs, runs, repetitions: repetitions.unwrap_or(few), quick, seed })
+    /// As in the file.
+    pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
+        let size = FILE.size(quick);
+        let programs = size.runs.programs.iter().map(String::as_str).collect();
+        let repetitions = repetitions.unwrap_or(size.repetitions);
+        Self { quick, programs, runs: size.runs.measured, repetitions, seed }
+    }
+
+    /// Some programs only.
+    ///
+    /// # Errors
+    /// For what is none, with the one that may have been meant.
+    pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
+        self.programs = names
+            .map_or(Ok(self.programs.clone()), |names| chosen("program", &programs(), names))?;
+        Ok(())
+    }
+
+    fn size(&self, program: &str) -> &'static str {
+        FILE.size(self.quick).runs.sizes.get(program).map_or("1", String::as_str)
+    }
+
+    fn ways(&self) -> &'static [String] {
+        &FILE.size(self.quick).runs.ways
     }
 }
 
-/// The programs: all but the first three are the published ones that are free and end by themselves the same way each
-/// time.
-pub const PROGRAMS: [&str; 7] =
-    ["slices", "growing-server", "thp-ubmk", "redis", "xz", "canneal", "sqlite3"];
+/// What the slices of a program are worth.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+struct Subject {
+    runs: usize,
+    /// Seconds without huge pages, and with all.
+    none: Option<f64>,
+    all: Option<f64>,
+    /// Of a run, in seconds.
+    error: f64,
+    /// Of each slice: seconds that it is worth, and their deviation.
+    benefits: Vec<(f64, f64)>,
+    intervals: Vec<(f64, f64)>,
+    /// How many are told apart from none.
+    sure: usize,
+    profile: String,
+    /// Chunks: whether on the heap, and where.
+    places: Vec<(bool, u64)>,
+    /// Of the parts of `slices` that are chased, how many are the greatest.
+    found: Option<usize>,
+}
 
-/// Starts a server on the socket $1, has it set $2 new keys of 2 KB, and ends it.
-const REDIS: &str = "\
-redis-server --port 0 --unixsocket \"$1\" --save '' --appendonly no --daemonize no --disable-thp no > /dev/null &
-server=$!
-until redis-cli -s \"$1\" ping > /dev/null 2>&1; do kill -0 $server || exit 1; done
-redis-benchmark -s \"$1\" -t set -d 2048 -c 8 -P 16 -n \"$2\" -r \"$2\" -q > /dev/null || exit 1
-redis-cli -s \"$1\" shutdown nosave > /dev/null
-wait $server
-";
-
-/// Wrong in these ways, after nothing and all, and the profile as it was measured.
-const WAYS: [&str; 7] =
-    ["flatten", "general", "shift=16M", "scale=0.1", "noise=1", "drop=0.5", "shuffle"];
-
-/// Times of a profile's runs, and how many chunks were huge.
+/// A run under a profile.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 struct Arm {
     name: String,
     huge: usize,
-    seconds: Vec<f64>,
+    seconds: f64,
 }
 
-struct Subject {
+/// What a cell tells.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+enum Told {
+    Measured(Box<Subject>),
+    Round(Vec<Arm>),
+}
+
+/// What came of a program.
+struct Sliced {
     name: &'static str,
-    measured: Measured,
-    /// The first without huge pages.
-    arms: Vec<Arm>,
+    subject: Option<Subject>,
+    /// Runs of each profile, in the order of the file.
+    arms: Vec<(String, Vec<Arm>)>,
+    failed: Vec<String>,
 }
 
 /// What came of it.
 pub struct Outcome {
-    subjects: Vec<Subject>,
+    programs: Vec<Sliced>,
     /// Programs left out, and why.
-    missing: Vec<(&'static str, String)>,
+    notes: Vec<String>,
     options: Options,
-    /// Whether a signal ended it early.
-    pub interrupted: bool,
 }
 
-/// A program's command, with its input in `room`; why it cannot be had otherwise.
-fn command(
-    name: &str,
-    quick: bool,
-    room: &std::path::Path,
-) -> Result<std::result::Result<Vec<OsString>, String>> {
-    let executable = std::env::current_exe().context("cannot find this binary")?;
-    let of = |small: &'static str, full: &'static str| if quick { small } else { full };
-    let built_in = |scale: &str| -> Vec<OsString> {
-        let mut words = vec![executable.clone().into()];
-        words.extend(["workload", name, "--scale", scale].map(OsString::from));
-        words
-    };
-    Ok(Ok(match name {
-        "slices" => built_in(of("0.1", "0.3")),
-        "growing-server" => built_in(of("0.1", "0.3")),
-        "thp-ubmk" => built_in(of("0.02", "0.05")),
-        "canneal" => built_in(of("0.01", "0.03")),
-        "redis" => {
-            for needed in ["redis-server", "redis-benchmark", "redis-cli"] {
-                if program::find(OsStr::new(needed), std::env::var_os("PATH").as_deref()).is_err() {
-                    return Ok(Err(format!("{needed} is not installed")));
-                }
-            }
-            let socket = room.join("redis.sock").into();
-            let words = ["sh", "-c", REDIS, "redis"].map(OsString::from);
-            words.into_iter().chain([socket, of("20000", "60000").into()]).collect()
-        }
-        "xz" => {
-            // A program's own code is data of the kind that is packed.
-            let data = room.join("data");
-            let mut code = fs::read(&executable)?;
-            code.truncate(if quick { 1 << 20 } else { 3 << 20 });
-            fs::write(&data, code)?;
-            ["xz", "-9", "-k", "-c"].map(OsString::from).into_iter().chain([data.into()]).collect()
-        }
-        _ => {
-            let (script, rows) = (room.join("script.sql"), of("60000", "200000"));
-            fs::write(
-                &script,
-                format!(
-                    "create table t(a integer primary key, b text);\n\
-                     with recursive n(i) as (select 1 union all select i+1 from n where i<{rows})\n\
-                     insert into t select i, hex(i*2654435761%4294967296)||hex(i) from n;\n\
-                     create index u on t(b);\n\
-                     select count(*) from t x join t y on y.b = hex(x.a*2654435761%4294967296)||hex(x.a);\n"
-                ),
-            )?;
-            let read = format!(".read {}", script.display());
-            ["sqlite3", ":memory:", &read].map(OsString::from).to_vec()
-        }
-    }))
-}
-
-/// Why it cannot run here; `None` if it can.
-pub fn missing(linux: &Linux) -> Option<String> {
-    pagemill_control::huge::measure::allow_only_advised(linux).err().map(|error| error.to_string())
-}
-
-/// Runs it; `say` hears of each step.
-pub fn run(
-    linux: &Linux,
+/// The cells of the experiment.
+pub struct Slices<'a> {
     options: Options,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
-) -> Result<Outcome> {
-    let room = tempfile::Builder::new().prefix("pagemill-slices-").tempdir()?;
-    let cost = pagemill_control::costs::calibrate(linux, false)?
-        .measured
-        .huge_ns
-        .context("a huge page cannot be timed here")?;
-    let mut outcome = Outcome {
-        subjects: Vec::new(),
-        missing: Vec::new(),
-        options: options.clone(),
-        interrupted: false,
-    };
-    for &name in &options.programs {
-        let command = match command(name, options.quick, room.path())? {
-            Ok(command) => command,
-            Err(why) => {
-                outcome.missing.push((name, why));
-                continue;
-            }
-        };
-        let words = match program::find(&command[0], std::env::var_os("PATH").as_deref()) {
-            Ok(path) => Words::of(&path, Command::new(&path).args(&command[1..]), &command[0])?,
-            Err(_) => {
-                outcome.missing.push((name, format!("{name} is not installed")));
-                continue;
-            }
-        };
-        let measuring = Measuring {
-            runs: options.runs,
-            slices: if name == "slices" { PARTS } else { 60 },
-            seed: options.seed,
-            by: By::Cpu,
-            from: Some(Means::Runs),
-        };
-        let measured = measure::measure(linux, &words, measuring, signals, &mut |done| {
-            say(&format!("{name}: measured {done} of {} runs", options.runs));
-        })?;
-        let measured = match measured {
-            Ok(measured) => measured,
-            Err(error) => {
-                outcome.missing.push((name, error.to_string()));
-                continue;
-            }
-        };
-        outcome.interrupted = measured.interrupted.is_some();
-        if measured.benefits.is_empty() {
-            if outcome.interrupted {
-                return Ok(outcome);
-            }
-            outcome.missing.push((name, "its runs were too few or failed".to_owned()));
-            continue;
-        }
-        let mut subject = Subject { name, arms: Vec::new(), measured };
-        if !outcome.interrupted {
-            outcome.interrupted =
-                compare(linux, &words, &mut subject, cost, &options, signals, &mut say)?;
-        }
-        outcome.subjects.push(subject);
-        if outcome.interrupted {
-            break;
-        }
-    }
-    Ok(outcome)
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing runs there"))]
+    stage: &'a Stage<'a>,
+    notes: Vec<String>,
 }
 
-/// What a profile says that a huge page is worth at a place.
-fn benefit(profile: &Profile, place: Place) -> u64 {
-    const TOP: u64 = 1 << 46;
-    let (section, base) = if place.heap { (Section::Heap, 0) } else { (Section::Mmap, TOP) };
-    let start = if place.heap { place.offset } else { TOP - place.offset - CHUNK };
-    let mapping = Mapping { start, end: start + CHUNK, section, base, ..Mapping::default() };
-    profile.benefit(Kind::Huge, &mapping, start).value().unwrap_or(0)
+impl<'a> Slices<'a> {
+    /// Those of some options.
+    #[must_use]
+    pub fn new(options: Options, stage: &'a Stage<'a>) -> Self {
+        Self { options, stage, notes: Vec::new() }
+    }
 }
 
-/// Runs the program under each profile; whether a signal ended it.
-fn compare(
-    linux: &Linux,
-    words: &Words,
-    subject: &mut Subject,
-    cost: u64,
-    options: &Options,
-    signals: &Signals,
-    say: &mut impl FnMut(&str),
-) -> Result<bool> {
-    let profile = subject.measured.profile();
-    let mean =
-        profile.rows.iter().map(|row| row.benefit).sum::<u64>() / profile.rows.len().max(1) as u64;
-    let mut profiles: Vec<(String, Option<Profile>)> =
-        vec![("no huge pages".into(), Some(Profile::default())), ("all huge pages".into(), None)];
-    profiles.push(("as measured".into(), Some(profile.clone())));
-    for way in WAYS {
-        let way = if way == "general" { format!("general={mean}") } else { way.to_owned() };
-        let perturbation: Perturbation = way.parse().map_err(anyhow::Error::msg)?;
-        profiles.push((way, Some(perturbation.apply(&profile, options.seed))));
+impl Series for Slices<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let Options { quick, programs, runs, repetitions, seed } = &self.options;
+        let size = FILE.size(*quick);
+        let of = Of { seed: *seed, scale: size.scale, window: None };
+        // A round is so many runs.
+        let (all, round) = (*runs as f64, self.options.ways().len() as f64 + 3.0);
+        let turn = |program: &str, arm, repetition, seconds| {
+            let cell = Cell { experiment: NAME.into(), case: program.into(), arm, repetition };
+            Turn { cell, of, seconds }
+        };
+        let measured =
+            programs.iter().map(|one| turn(one, MEASURED, 1, size.seconds * all / round));
+        let rounds = (1..=*repetitions)
+            .flat_map(|round| programs.iter().map(move |one| (one, round)))
+            .map(|(one, round)| turn(one, ROUND, round, size.seconds));
+        measured.chain(rounds).collect()
     }
-    let places = subject.measured.places();
-    let pays = |profile: &Option<Profile>, place: Place| {
-        profile.as_ref().is_none_or(|profile| benefit(profile, place) > cost)
-    };
-    let count =
-        |profile: &Option<Profile>| places.iter().filter(|place| pays(profile, **place)).count();
-    subject.arms = profiles
-        .iter()
-        .map(|(name, profile)| Arm {
-            name: name.clone(),
-            huge: count(profile),
-            seconds: Vec::new(),
+
+    #[cfg(target_arch = "x86_64")]
+    fn leave_out(&mut self, _: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
+        let notes = &mut self.notes;
+        self.options.programs.retain(|program| {
+            let lacks = measured::lacks(program);
+            notes.extend(lacks.iter().map(|why| format!("{program} was left out: {why}")));
+            lacks.is_none()
+        });
+        notes.clone()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn run(&mut self, cell: &Cell, so_far: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
+        let Stage { linux, executable, .. } = self.stage;
+        let bench = measured::Bench::new(linux, executable, &cell.case, &self.options)?;
+        let mut known = so_far.iter().filter(|(one, _)| one.case == cell.case);
+        let known = known.find_map(|(_, ran)| match ran.as_ref().ok()?.read() {
+            Some(Told::Measured(subject)) if cell.arm == ROUND => Some(*subject),
+            _ => None,
+        });
+        let subject = known.map_or_else(|| bench.measure(say), Ok)?;
+        Ran::of(&match cell.arm {
+            MEASURED => Told::Measured(Box::new(subject)),
+            _ => Told::Round(bench.round(&subject, cell.repetition, say)?),
         })
-        .collect();
-    let mut order: Vec<usize> = (0..profiles.len()).collect();
-    let mut random = Random::new(options.seed);
-    for repetition in 0..options.repetitions {
-        random.shuffle(&mut order);
-        for &at in &order {
-            say(&format!(
-                "{}: {}, run {} of {}",
-                subject.name,
-                profiles[at].0,
-                repetition + 1,
-                options.repetitions
-            ));
-            let words = (&words.path, &words.arguments[..], &words.environment[..]);
-            let run = advise::run(
-                linux,
-                words,
-                signals,
-                &|place| pays(&profiles[at].1, place),
-                &mut advise::Alone,
-            )??;
-            if run.interrupted.is_some() {
-                return Ok(true);
-            }
-            if run.ended == Ended::Exited(0) {
-                subject.arms[at].seconds.push((run.used.user + run.used.system).as_secs_f64());
-            }
-        }
     }
-    Ok(false)
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn run(&mut self, _: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Ran> {
+        anyhow::bail!("it runs on x86-64 only")
+    }
 }
 
-fn milliseconds(seconds: f64) -> String {
-    format!("{:.1}", seconds * 1e3)
+impl Apart for Slices<'_> {
+    fn missing(&self) -> Option<String> {
+        #[cfg(target_arch = "x86_64")]
+        return measured::missing(&self.stage.linux);
+        #[cfg(not(target_arch = "x86_64"))]
+        return Some("it runs on x86-64 only".to_owned());
+    }
+
+    fn outcome(&self, finished: &[Finished], _: bool) -> Result<Box<dyn Tables>, String> {
+        Ok(Box::new(Outcome::of(self.options.clone(), finished, self.notes.clone())))
+    }
+}
+
+impl Sliced {
+    fn seconds(&self, arm: &str) -> Vec<f64> {
+        let runs = self.arms.iter().find(|(name, _)| name == arm).map(|(_, runs)| runs);
+        runs.into_iter().flatten().map(|run| run.seconds).collect()
+    }
+
+    /// The time under a profile to that without huge pages.
+    fn ratio(&self, arm: &str, seed: u64) -> Option<Estimate> {
+        ratio_of_medians(&self.seconds(arm), &self.seconds(NONE), &Bootstrap::seeded(seed))
+    }
+
+    /// Whether its own profile makes it faster, as far as its runs tell.
+    fn gains(&self, seed: u64) -> bool {
+        let exact = self.ratio(EXACT, seed);
+        exact.is_some_and(|it| it.interval.map_or(it.value, |interval| interval.high) < 1.0)
+    }
+
+    /// Of the profiles made wrong that take huge pages, names and times to that without.
+    fn wrong(&self, seed: u64) -> Vec<(&str, f64)> {
+        let wrong = self.arms.iter().filter(|(name, runs)| {
+            ![NONE, ALL, EXACT].contains(&name.as_str()) && runs.iter().any(|run| run.huge > 0)
+        });
+        wrong.filter_map(|(name, _)| Some((name.as_str(), self.ratio(name, seed)?.value))).collect()
+    }
 }
 
 impl Subject {
     /// Share of all benefit that the greatest tenth of the slices has.
     fn top_tenth(&self) -> Option<f64> {
-        let ranking = self.measured.ranking();
-        let sum = |slices: &[usize]| -> f64 {
-            slices.iter().map(|slice| self.measured.benefits[*slice].mean.max(0.0)).sum()
-        };
-        let all = sum(&ranking);
-        (all > 0.0).then(|| sum(&ranking[..ranking.len().div_ceil(10)]) / all)
-    }
-
-    /// Of the parts that are chased, how many are among the greatest slices. Slices are parts if the mapping was cut as
-    /// it is.
-    fn found(&self) -> Option<usize> {
-        if self.name != "slices" {
-            return None;
-        }
-        let pieces = self.measured.slices.iter().flat_map(|slice| &slice.pieces);
-        // The highest part is the nearest to the top of the mappings; the mapping's own rest lies below the first.
-        let first = pieces.filter(|piece| !piece.heap).map(|piece| piece.from).min()?;
-        let from = |part: usize| first + ((PARTS - 1 - part) * PART) as u64;
-        let greatest = &self.measured.ranking()[..CHASED.len().min(self.measured.benefits.len())];
-        let among = |part: usize| {
-            let (low, high) = (from(part), from(part) + PART as u64);
-            greatest.iter().any(|slice| {
-                self.measured.slices[*slice].pieces.iter().any(|piece| {
-                    let overlap = piece.to.min(high).saturating_sub(piece.from.max(low));
-                    overlap * 2 > high - low
-                })
-            })
-        };
-        Some(CHASED.iter().filter(|(part, _)| among(*part)).count())
+        let mut gains: Vec<f64> = self.benefits.iter().map(|(mean, _)| mean.max(0.0)).collect();
+        gains.sort_by(|a, b| b.total_cmp(a));
+        let all: f64 = gains.iter().sum();
+        let top: f64 = gains.iter().take(gains.len().div_ceil(10)).sum();
+        (all > 0.0).then(|| top / all)
     }
 }
 
 impl Outcome {
+    /// What finished cells came to.
+    pub(crate) fn of(options: Options, finished: &[Finished], notes: Vec<String>) -> Self {
+        let sliced = |name: &'static str| {
+            let mut one = Sliced { name, subject: None, arms: Vec::new(), failed: Vec::new() };
+            for (cell, ran) in finished.iter().filter(|(cell, _)| cell.case == name) {
+                match ran.as_ref().map(Ran::read) {
+                    Err(why) => one.failed.push(format!("{} failed: {why}", cell.words())),
+                    Ok(Some(Told::Measured(subject))) => one.subject = Some(*subject),
+                    Ok(Some(Told::Round(runs))) => {
+                        for run in runs {
+                            match one.arms.iter_mut().find(|(arm, _)| *arm == run.name) {
+                                Some((_, known)) => known.push(run),
+                                None => one.arms.push((run.name.clone(), vec![run])),
+                            }
+                        }
+                    }
+                    Ok(None) => {}
+                }
+            }
+            one
+        };
+        let programs = options.programs.iter().map(|name| sliced(name)).collect();
+        Self { programs, notes, options }
+    }
+
+    /// What cells that were run anywhere came to.
+    pub(crate) fn collected(finished: &[Finished], of: Of) -> Self {
+        let rounds = finished.iter().map(|(cell, _)| cell.repetition).max();
+        let mut options = Options::new(of.scale < 1.0, rounds, of.seed);
+        options.programs = programs();
+        options.programs.retain(|name| finished.iter().any(|(cell, _)| cell.case == *name));
+        Self::of(options, finished, Vec::new())
+    }
+
     /// The tables.
-    pub fn tables(&self) -> Vec<Table> {
-        let seconds = |time: Option<f64>| time.map_or("-".into(), |time| format!("{time:.3}"));
-        let rows = self.subjects.iter().map(|subject| {
-            let measured = &subject.measured;
-            let best = measured.ranking().first().copied();
-            let sum: f64 = measured.benefits.iter().map(|benefit| benefit.mean).sum();
-            let sure = measured.benefits.iter().filter(|benefit| benefit.sure()).count();
-            let share = |time: f64| {
-                measured
-                    .uniform(false)
-                    .map_or("-".into(), |none| format!("{:.1} %", time / none * 100.0))
-            };
+    fn tables(&self) -> Vec<Table> {
+        let claims = Table::new(
+            "what was published, and whether it is so here",
+            "claim|published|here|",
+            self.claims(),
+        );
+        let under = self.programs.iter().filter(|one| !one.arms.is_empty());
+        let under = under.map(|one| self.profiles(one));
+        [claims, self.slices()].into_iter().chain(under).collect()
+    }
+
+    fn slices(&self) -> Table {
+        let told = |one: &Sliced| {
+            let subject = one.subject.clone().unwrap_or_default();
+            let share =
+                |time: f64| dash(subject.none.map(|none| format!("{:.1} %", time / none * 100.0)));
+            let seconds = |time: Option<f64>| dash(time.map(|time| format!("{time:.3}")));
+            let means = || subject.benefits.iter().map(|(mean, _)| *mean);
+            let found = subject
+                .found
+                .map(|found| format!("{found} of {} chased parts are the greatest", CHASED.len()));
             vec![
-                subject.name.to_owned(),
-                (measured.runs.len() + 1).to_string(),
-                measured.slices.len().to_string(),
-                seconds(measured.uniform(false)),
-                seconds(measured.uniform(true)),
-                best.map_or("-".into(), |best| share(measured.benefits[best].mean)),
-                share(sum),
-                subject.top_tenth().map_or("-".into(), |share| format!("{:.0} %", share * 100.0)),
-                sure.to_string(),
-                share(measured.error),
-                subject.found().map_or_else(String::new, |found| {
-                    format!("{found} of {} chased parts are the greatest", CHASED.len())
-                }),
+                one.name.to_owned(),
+                subject.runs.to_string(),
+                subject.benefits.len().to_string(),
+                seconds(subject.none),
+                seconds(subject.all),
+                dash(means().reduce(f64::max).map(share)),
+                share(means().sum()),
+                dash(subject.top_tenth().map(|share| format!("{:.0} %", share * 100.0))),
+                subject.sure.to_string(),
+                share(subject.error),
+                found.into_iter().chain(one.failed.iter().cloned()).collect::<Vec<_>>().join("; "),
+            ]
+        };
+        Table::new(
+            "benefit of each slice, CPU time (published, figure 1: 510 runs a program)",
+            "program|runs|slices|none, s|all, s|best slice|sum of slices|in a tenth|sure|a run's error|",
+            self.programs.iter().map(told),
+        )
+    }
+
+    /// A program under each profile.
+    fn profiles(&self, one: &Sliced) -> Table {
+        let rows = one.arms.iter().map(|(name, runs)| {
+            let ratio = one.ratio(name, self.options.seed);
+            let interval = ratio.and_then(|ratio| ratio.interval);
+            let huge: Vec<f64> = runs.iter().map(|run| run.huge as f64).collect();
+            vec![
+                name.clone(),
+                dash(median(&huge).map(|huge| format!("{huge:.0}"))),
+                dash(median(&one.seconds(name)).map(|time| format!("{:.1}", time * 1e3))),
+                dash(ratio.map(|ratio| format!("{:.3}", ratio.value))),
+                dash(interval.map(|i| format!("[{:.3}, {:.3}]", i.low, i.high))),
             ]
         });
-        let mut rows: Vec<Vec<String>> = rows.collect();
-        for (name, why) in &self.missing {
-            let mut row = vec![(*name).to_owned()];
-            row.resize(10, "-".into());
-            row.push(why.clone());
-            rows.push(row);
-        }
-        let header = vec![
-            "program",
-            "runs",
-            "slices",
-            "none, s",
-            "all, s",
-            "best slice",
-            "sum of slices",
-            "in a tenth",
-            "sure",
-            "a run's error",
-            "",
-        ];
-        let title =
-            "benefit of each slice, CPU time (published, figure 1: 510 runs a program)".to_owned();
-        let mut tables = vec![Table { title, header, rows }];
-        for subject in &self.subjects {
-            let base = subject.arms.first().map(|arm| arm.seconds.clone()).unwrap_or_default();
-            let rows = subject.arms.iter().map(|arm| {
-                let ratio =
-                    ratio_of_medians(&arm.seconds, &base, &Bootstrap::seeded(self.options.seed));
-                let interval = ratio.and_then(|ratio| ratio.interval);
-                vec![
-                    arm.name.clone(),
-                    arm.huge.to_string(),
-                    median(&arm.seconds).map_or("-".into(), milliseconds),
-                    ratio.map_or("-".into(), |ratio| format!("{:.3}", ratio.value)),
-                    interval.map_or("-".into(), |i| format!("[{:.3}, {:.3}]", i.low, i.high)),
-                ]
-            });
-            let title = format!(
-                "{}: profiles made wrong, {} runs each (published, claim 4: still benefits from imprecise profiles)",
-                subject.name, self.options.repetitions
-            );
-            let header = vec!["profile", "huge pages", "ms of CPU", "to none", "95 % interval"];
-            tables.push(Table { title, header, rows: rows.collect() });
-        }
-        tables
+        let title = format!(
+            "{}: profiles made wrong, {} runs each (published, claim 4: still benefits from imprecise profiles)",
+            one.name, self.options.repetitions
+        );
+        Table::new(title, "profile|huge pages|ms of CPU|to none|95 % interval", rows)
     }
 
     /// Figure 1: what each slice is worth, slices in the order of their addresses.
-    pub fn charts(&self) -> Vec<LineChart> {
-        let chart = |subject: &Subject| {
-            let measured = &subject.measured;
-            let line = |name: &str, value: &dyn Fn(usize) -> f64| {
-                let points = (0..measured.benefits.len()).map(|at| (at as f64, value(at) * 1e3));
-                Series { name: name.to_owned(), points: points.collect() }
+    fn charts(&self) -> impl Iterator<Item = LineChart> + '_ {
+        self.programs.iter().filter_map(|one| {
+            let Subject { benefits, intervals, .. } = one.subject.as_ref()?;
+            let line = |name: &str, values: Vec<f64>| {
+                let points = values.into_iter().enumerate();
+                let points = points.map(|(at, value)| (at as f64, value * 1e3)).collect();
+                chart::Series { name: name.to_owned(), points }
             };
-            LineChart {
-                title: format!("{}: benefit of each slice (figure 1)", subject.name),
+            Some(LineChart {
+                title: format!("{}: benefit of each slice (figure 1)", one.name),
                 x: "slice: mappings from the top down, then the heap".into(),
                 y: "ms of CPU time a run".into(),
                 series: vec![
-                    line("benefit", &|at| measured.benefits[at].mean),
-                    line("95 % interval, low", &|at| measured.interval(at).0),
-                    line("95 % interval, high", &|at| measured.interval(at).1),
+                    line("benefit", benefits.iter().map(|one| one.0).collect()),
+                    line("95 % interval, low", intervals.iter().map(|one| one.0).collect()),
+                    line("95 % interval, high", intervals.iter().map(|one| one.1).collect()),
                 ],
-            }
-        };
-        self.subjects.iter().map(chart).collect()
+            })
+        })
     }
 
-    /// Every figure.
-    pub fn json(&self) -> Value {
-        let subjects = self.subjects.iter().map(|subject| {
-            let measured = &subject.measured;
+    /// Figure 1, where slices are told apart: whether a tenth of them has most of the benefit.
+    fn claim_of_slices(&self) -> Vec<String> {
+        let told = self.programs.iter().filter_map(|one| {
+            let subject = one.subject.as_ref().filter(|subject| subject.sure > 0)?;
+            Some((one.name, subject.top_tenth()?))
+        });
+        let told: Vec<(&str, f64)> = told.collect();
+        let words = told.iter().map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
+        let words = words.collect::<Vec<_>>().join(", ");
+        let holds = told.iter().all(|(_, share)| *share > 0.5);
+        let share = coverage::figure(CBMM, "benefit", "xz", "greatest two of a hundred slices");
+        let theirs = share.and_then(|share| share.parse::<f64>().ok()).unwrap_or(f64::NAN);
+        claim(
+            "figure 1: a tenth of the slices has most of what huge pages are worth",
+            format!("xz: {:.0} % in two of a hundred", theirs * 100.0),
+            match told.is_empty() {
+                true => Err(self.untold("no slice is told apart from none")),
+                false => Ok((words, holds, false)),
+            },
+        )
+    }
+
+    /// Sections 5.5 and 5.6, on programs that gain from their own profile.
+    fn claim_of_wrong_profiles(&self) -> Vec<String> {
+        let seed = self.options.seed;
+        let gain: Vec<&Sliced> = self.programs.iter().filter(|one| one.gains(seed)).collect();
+        let wrong: Vec<_> = gain
+            .iter()
+            .flat_map(|one| one.wrong(seed).into_iter().map(|(way, ratio)| (one.name, way, ratio)))
+            .collect();
+        let faster = wrong.iter().filter(|(.., ratio)| *ratio < 1.0).count();
+        let worst = wrong.iter().max_by(|a, b| a.2.total_cmp(&b.2));
+        let told = worst.map(|(name, way, ratio)| {
+            let here = format!(
+                "of {} programs, {faster} of {} wrong profiles; the worst takes {ratio:.2} of the time ({name}, {way})",
+                gain.len(),
+                wrong.len()
+            );
+            (here, faster == wrong.len(), self.options.repetitions == 1)
+        });
+        claim(
+            "claim 4: programs still gain from imprecise profiles (sections 5.5, 5.6)",
+            coverage::figure(CBMM, "claim 4", "CBMM", "imprecise profiles").unwrap_or("-"),
+            told.ok_or_else(|| self.untold("no program gains from its own profile")),
+        )
+    }
+
+    /// Why a claim cannot be told.
+    fn untold(&self, why: &str) -> String {
+        let ran = self.programs.iter().any(|one| one.subject.is_some());
+        let failed = self.programs.iter().flat_map(|one| &one.failed).next();
+        match (ran, failed) {
+            (true, _) => why.to_owned(),
+            (false, Some(failed)) => failed.clone(),
+            (false, None) => "no program has run".to_owned(),
+        }
+    }
+}
+
+impl Tables for Outcome {
+    fn claims(&self) -> Vec<Vec<String>> {
+        vec![self.claim_of_slices(), self.claim_of_wrong_profiles()]
+    }
+
+    fn text(&self) -> String {
+        as_text(NAME, &FILE.title, &self.notes, &self.tables())
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {}", FILE.title)).list(&self.notes);
+        for chart in self.charts() {
+            page.chart(&chart.svg());
+        }
+        as_paragraphs(page, &self.tables());
+    }
+
+    fn json(&self) -> Value {
+        let programs = self.programs.iter().map(|one| {
+            let subject = one.subject.clone().unwrap_or_default();
             json!({
-                "program": subject.name,
-                "runs": measured.runs.len() + 1,
-                "took_seconds": Duration::as_secs_f64(&measured.took),
-                "benefits_seconds": measured.benefits.iter().map(|benefit| [benefit.mean, benefit.deviation]).collect::<Vec<_>>(),
-                "profile": measured.profile().to_string(),
-                "chased_found": subject.found(),
-                "profiles": subject.arms.iter().map(|arm| json!({
-                    "profile": arm.name, "huge_pages": arm.huge, "cpu_seconds": arm.seconds,
+                "program": one.name,
+                "runs": subject.runs,
+                "benefits_seconds": subject.benefits,
+                "profile": subject.profile,
+                "chased_found": subject.found,
+                "failed": one.failed,
+                "profiles": one.arms.iter().map(|(name, runs)| json!({
+                    "profile": name,
+                    "huge_pages": runs.first().map(|run| run.huge),
+                    "cpu_seconds": runs.iter().map(|run| run.seconds).collect::<Vec<_>>(),
                 })).collect::<Vec<_>>(),
             })
         });
         json!({
-            "schema": 1, "experiment": NAME, "interrupted": self.interrupted,
-            "programs": subjects.collect::<Vec<_>>(),
-            "missing": self.missing.iter().map(|(name, why)| json!({ "program": name, "why": why })).collect::<Vec<_>>(),
+            "schema": 1, "experiment": NAME, "claims": self.claims(),
+            "programs": programs.collect::<Vec<_>>(), "missing": self.notes,
         })
     }
 }
@@ -493,25 +510,78 @@ impl Outcome {
 mod tests {
     use super::*;
 
+    fn cell(case: &str, arm: &'static str, repetition: u32) -> Cell {
+        Cell { experiment: NAME.into(), case: case.into(), arm, repetition }
+    }
+
+    fn measured(benefits: Vec<(f64, f64)>, sure: usize) -> Result<Ran, String> {
+        let subject = Subject { runs: 25, none: Some(1.0), benefits, sure, ..Subject::default() };
+        Ok(Ran::of(&Told::Measured(Box::new(subject))).unwrap())
+    }
+
+    fn round(arms: &[(&str, usize, f64)]) -> Result<Ran, String> {
+        let arm =
+            |&(name, huge, seconds): &(&str, usize, f64)| Arm { name: name.into(), huge, seconds };
+        Ok(Ran::of(&Told::Round(arms.iter().map(arm).collect())).unwrap())
+    }
+
+    fn claims(finished: &[Finished]) -> Vec<Vec<String>> {
+        Outcome::of(Options::new(true, Some(1), 1), finished, Vec::new()).claims()
+    }
+
+    /// Figure 1 of CBMM and its fourth claim had no row in a run's summary.
     #[test]
-    fn every_program_has_a_command_or_a_reason_and_no_other_is_known() {
-        let room = tempfile::tempdir().unwrap();
-        for name in PROGRAMS {
-            let found = command(name, true, room.path()).unwrap();
-            assert!(found.is_err() || found.is_ok_and(|words| words.len() >= 3), "{name}");
+    fn the_figure_and_the_claim_are_judged_by_what_ran_and_else_say_why_not() {
+        let program = Options::new(true, None, 1).programs[0];
+        let few = (0..20).map(|at| if at < 2 { (0.5, 0.01) } else { (0.01, 0.01) }).collect();
+        let alike = vec![(0.05, 0.01); 20];
+        let good = [
+            (NONE, 0, 1.0),
+            (ALL, 9, 0.4),
+            (EXACT, 9, 0.5),
+            ("flatten", 9, 0.6),
+            ("scale=0.1", 0, 1.1),
+        ];
+        let mut bad = good;
+        bad[3].2 = 1.2;
+        let ran = |benefits, arms: &[_]| {
+            let finished = [
+                (cell(program, MEASURED, 1), measured(benefits, 2)),
+                (cell(program, ROUND, 1), round(arms)),
+            ];
+            claims(&finished)
+        };
+        let rows = ran(few, &good);
+        assert!(rows.iter().all(|row| row[3].starts_with("reproduced")), "{rows:?}");
+        assert!(rows[0][1].contains("98 %") && rows[0][2].contains("85 %"), "{rows:?}");
+        assert!(rows[1][2].contains("1 of 1 wrong profiles"), "one takes no huge page: {rows:?}");
+        let rows = ran(alike, &bad);
+        assert!(rows.iter().all(|row| row[3].starts_with("not reproduced")), "{rows:?}");
+        for rows in [claims(&[]), claims(&[(cell(program, MEASURED, 1), Err("it died".into()))])] {
+            assert_eq!(rows.len(), 2);
+            assert!(rows.iter().all(|row| row[3].starts_with("not measured: ")), "{rows:?}");
         }
-        let only = |name: &str| Options::new(true, None, 1, Some(&[name.to_owned()]));
-        assert_eq!(only("xz").unwrap().programs, ["xz"]);
-        assert!(only("doom").unwrap_err().to_string().contains("among slices growing-server"));
     }
 
     #[test]
-    fn a_profile_is_looked_up_by_place() {
-        let text = "# unit: ns\nhuge,heap,7,section_off,>,0x200000,section_off,<,0x400000\n\
-                    huge,mmap,9,section_off,>,0x400000,section_off,<,0x800000\n";
-        let profile = Profile::parse(text).unwrap();
-        let at = |heap, chunk| benefit(&profile, Place { heap, offset: chunk * CHUNK });
-        assert_eq!([at(true, 0), at(true, 1), at(true, 2)], [0, 7, 0]);
-        assert_eq!([at(false, 1), at(false, 2), at(false, 3), at(false, 4)], [0, 9, 9, 0]);
+    fn profiles_are_measured_first_and_rounds_follow_until_each_has_its_runs() {
+        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let (linux, executable) = (pagemill_kernel::Linux::live(), std::path::PathBuf::new());
+        let every = std::time::Duration::ZERO;
+        let stage = Stage { linux, executable, signals: &signals, every };
+        let mut options = Options::new(false, Some(2), 1);
+        options.only(Some(&["xz".into(), "slices".into()])).unwrap();
+        let turns = Slices::new(options, &stage).turns();
+        let names: Vec<String> = turns.iter().map(|turn| turn.cell.name()).collect();
+        let wanted = ["measured/1", "profiles/1", "profiles/2"]
+            .map(|of| ["slices", "xz"].map(|name| format!("huge-slices/{name}/{of}")));
+        assert_eq!(names, wanted.concat());
+        assert!(turns[0].seconds > turns[2].seconds);
+        let error = Options::new(true, None, 1).only(Some(&["slice".into()])).unwrap_err();
+        assert!(error.to_string().contains("did you mean \"slices\""), "{error}");
+        for size in [&FILE.full, &FILE.quick] {
+            assert!(programs().iter().all(|name| size.runs.sizes.contains_key(*name)));
+        }
+        assert!(FILE.arms == [MEASURED, ROUND] && FILE.name == NAME);
     }
 }

@@ -3,20 +3,20 @@
 //! page policies; what measuring and tracing cost, and what huge pages are worth where.
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod colloid;
 mod coverage;
 pub mod fleet;
 pub mod fragmentation;
 pub mod huge_pages;
-#[cfg(target_arch = "x86_64")]
 pub mod huge_slices;
 pub mod moca;
 pub mod overhead;
 pub mod recorded;
+pub mod registry;
 pub mod reproduce;
 pub mod scoreboard;
 
-use pagemill_report::draw::chart::LineChart;
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 
@@ -30,29 +30,56 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+impl Table {
+    /// The names of its columns stand in a line, with bars between them.
+    fn new(
+        title: impl Into<String>,
+        columns: &'static str,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        let (header, rows) = (columns.split('|').collect(), rows.into_iter().collect());
+        Self { title: title.into(), header, rows }
+    }
+}
+
 /// A cell of a table, `-` where there is nothing to say.
 fn dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
 }
 
-/// Tables as text, under what they are of.
-pub fn as_text(name: &str, title: &str, tables: &[Table]) -> String {
+/// Tables as text, under what they are of and what a reader should know.
+fn as_text(name: &str, title: &str, notes: &[String], tables: &[Table]) -> String {
     let mut out = format!("{name}: {title}\n\n");
+    notes.iter().for_each(|note| out += &format!("{note}\n"));
     for Table { title, header, rows } in tables {
-        out += &format!("{title}\n{}\n", text::table(header, rows));
+        out += &format!("\n{title}\n{}", text::table(header, rows));
     }
     out
 }
 
-/// Tables as one HTML page.
-pub fn as_html(name: &str, title: &str, tables: &[Table], charts: &[LineChart]) -> String {
-    let mut page = Page::new(&format!("pagemill reproduce {name}"));
-    page.paragraph(title);
-    for chart in charts {
-        page.chart(&chart.svg());
-    }
+/// Tables as paragraphs of a page.
+fn as_paragraphs(page: &mut Page, tables: &[Table]) {
     for Table { title, header, rows } in tables {
-        page.heading(title).table(header, rows);
+        page.paragraph(title).table(header, rows);
     }
-    page.finish()
+}
+
+/// What is said of a verdict from one run.
+const ONCE: &str = " (one run, no interval)";
+
+/// A published claim and what is here, with whether it holds and whether that is of single runs; or why that cannot
+/// be told.
+fn claim(
+    what: impl Into<String>,
+    theirs: impl Into<String>,
+    told: Result<(String, bool, bool), String>,
+) -> Vec<String> {
+    let (here, verdict) = match told {
+        Ok((here, holds, once)) => {
+            let word = if holds { "reproduced" } else { "not reproduced" };
+            (here, format!("{word}{}", if once { ONCE } else { "" }))
+        }
+        Err(why) => (dash(None), format!("not measured: {why}")),
+    };
+    vec![what.into(), theirs.into(), here, verdict]
 }

@@ -39,10 +39,11 @@ use pagemill_analysis::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::coverage;
+use crate::apart::{Apart, Tables};
+use crate::coverage::{self, MOCA};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition};
-use crate::reproduce::experiment::meant;
+use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
@@ -83,8 +84,6 @@ const CLASSES: [&str; 4] = ["S", "W", "A", "B"];
 
 /// All back ends.
 const BACK_ENDS: [&str; 4] = [FAULTS, NAMES, EXACT, SAMPLE];
-
-const PUBLISHED: &str = include_str!("../../../../experiments/published/moca.csv");
 
 /// Tools whose slowdown was published.
 const TOOLS: [&str; 5] = ["Moca", "MocaPin", "TABARNAC", "Mitos", "MemProf"];
@@ -160,15 +159,9 @@ impl Options {
     /// For what is no kernel, with the one that may have been meant.
     pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
         let Some(names) = names else { return Ok(()) };
-        let all = kernels();
-        let known = || all.iter().copied().chain([SWEEP]);
-        for name in names {
-            if !known().any(|one| one == name) {
-                let meant = meant(name, known());
-                bail!("there is no kernel {name:?}{meant}; valid: {}, {SWEEP}", all.join(", "));
-            }
-        }
-        self.kernels = all.into_iter().filter(|one| names.iter().any(|it| it == one)).collect();
+        let known: Vec<_> = kernels().into_iter().chain([SWEEP]).collect();
+        self.kernels = chosen("kernel", &known, names)?;
+        self.kernels.retain(|kernel| *kernel != SWEEP);
         self.sweep = names.iter().any(|name| name == SWEEP);
         Ok(())
     }
@@ -304,12 +297,7 @@ impl Row {
 
 /// A published figure.
 fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
-    PUBLISHED.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.splitn(6, ',').collect();
-        let found = fields.len() == 6 && fields[..3] == [experiment, subject, metric];
-        found.then(|| coverage::looked_up(line));
-        found.then(|| fields[4].parse().ok()).flatten()
-    })
+    coverage::number(MOCA, experiment, subject, metric)
 }
 
 /// The program's own word on its CPU time; the kernel has checked its result.
@@ -581,6 +569,12 @@ impl Series for Traces<'_> {
         self.hopeless[0] |=
             cell.arm == FAULTS && ran.as_ref().is_err_and(|why| !why.is::<Interrupted>());
         ran
+    }
+}
+
+impl Apart for Traces<'_> {
+    fn outcome(&self, finished: &[Finished], interrupted: bool) -> Result<Box<dyn Tables>, String> {
+        Ok(Box::new(Outcome::of(self.options.clone(), finished, interrupted)?))
     }
 }
 

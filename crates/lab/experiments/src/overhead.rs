@@ -3,409 +3,481 @@
 //!
 //! ```text
 //!  faults     pagemill [record --with faults …] workload touch      arms in seeded random order, `repetitions` times
+//!  kernels    pagemill [record --with accesses …] workload nas-…    alone, recorded, and with --budget 2
+//!  steps      pagemill [record --with accesses …] workload steps    the program times its own steps
+//!  opening    pagemill generate recording, pagemill report --html
 //! ```
 //!
-//! A touch is timed by the program itself; what a back end adds is the difference of the medians. Whether the back ends
-//! agree is told by the median that each recorded in the kernel.
+//! A cell is one run, `overhead/faults/perf/2` or `overhead/nas-is/recorded/1`. A touch is timed by the program itself;
+//! what a back end adds is the difference of the medians. Whether the back ends agree is told by the median that each
+//! recorded in the kernel.
 //!
 //! Always true: an arm that does not run here is in the table with the reason; of what a signal ends early, the tables
-//! have what was measured by then and say so.
+//! have what was measured by then.
 
 mod accesses;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use pagemill_analysis::statistics::{Random, median};
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, thp};
+use anyhow::{Context as _, Result, bail, ensure};
+use pagemill_analysis::statistics::median;
+use pagemill_kernel::thp;
 use pagemill_model::Pid;
+use pagemill_model::random::Random;
 use pagemill_model::recording::Reader;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Table;
+use crate::apart::{Apart, Tables};
+use crate::reproduce::cell::Cell;
+use crate::reproduce::definition::{self, Definition};
+use crate::reproduce::keep::Of;
+use crate::reproduce::outcome::Outcome as Ran;
+use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::target::Stage;
+use crate::{Table, as_paragraphs, as_text, dash};
+use pagemill_report::draw::html::Page;
 
 /// Its name on the command line.
 pub const NAME: &str = "overhead";
 
-/// What it is, in a line.
-pub const TITLE: &str =
-    "what measuring costs: page faults with each back end, accesses of the NAS kernels";
+/// What it runs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Runs {
+    /// Scale of the program that touches memory.
+    touch: String,
+    /// Scale of the program of single steps.
+    steps: String,
+    /// NAS kernels, and their class.
+    kernels: Vec<String>,
+    class: String,
+    /// Runs of these, and of the steps.
+    accesses: u32,
+    /// Accesses of the recording that is opened.
+    opened: u64,
+}
+
+/// Its file.
+pub static FILE: LazyLock<Definition<Runs>> =
+    LazyLock::new(|| definition::read(include_str!("../../../../experiments/overhead.toml")));
+
+/// The cases that are no kernels.
+const FAULTS: &str = "faults";
+const STEPS: &str = "steps";
+const OPENING: &str = "opening";
+
+/// The arms of what is recorded, and of what is not.
+const NATIVE: &str = "native";
+const RECORDED: &str = "recorded";
+const BUDGET: &str = "budget";
+
+/// The arm that runs as the user `nobody`, and that user.
+const AS_NOBODY: &str = "perf-nobody";
+const NOBODY: u32 = 65534;
+
+/// How faults are measured: arm, back end and threshold.
+const BACK_ENDS: [(&str, Option<[&str; 2]>); 7] = [
+    (NATIVE, None),
+    ("bpf-fexit", Some(["bpf-fexit", "10us"])),
+    ("bpf-tracepoints", Some(["bpf-tracepoints", "10us"])),
+    ("bpf-tracepoints-no-rows", Some(["bpf-tracepoints", "1s"])),
+    ("perf", Some(["perf", "10us"])),
+    (AS_NOBODY, Some(["perf", "10us"])),
+    ("counters", Some(["counters", "10us"])),
+];
+
+/// Figures of a run, by name.
+type Figures = BTreeMap<String, f64>;
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Runs of each arm.
-    pub repetitions: u32,
-    /// Scale of the program that touches memory.
-    pub scale: &'static str,
-    accesses: accesses::Options,
-    /// Seed of the order.
-    pub seed: u64,
+    quick: bool,
+    repetitions: u32,
+    /// Of what is recorded with accesses.
+    accesses: u32,
+    seed: u64,
 }
 
 impl Options {
-    /// As in the documentation, or in a minute.
+    /// As in the file.
     pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
-        let kernels: &[&str] = &["nas-is", "nas-cg", "nas-mg", "nas-ft", "nas-ep"];
-        let (repetitions, runs) = match repetitions {
-            Some(all) => (all, all),
-            None if quick => (3, 1),
-            None => (6, 3),
-        };
-        let (scale, class, of_steps, opened) = match quick {
-            true => ("0.2", "S", "0.2", 200_000),
-            false => ("1", "A", "1", 20_000_000),
-        };
-        let kernels = if quick { &kernels[..3] } else { kernels };
-        let accesses =
-            accesses::Options { repetitions: runs, class, kernels, scale: of_steps, opened };
-        Self { repetitions, scale, accesses, seed }
+        let size = FILE.size(quick);
+        let of = |own: u32| repetitions.unwrap_or(own);
+        Self { quick, repetitions: of(size.repetitions), accesses: of(size.runs.accesses), seed }
+    }
+
+    fn runs(self) -> &'static Runs {
+        &FILE.size(self.quick).runs
     }
 }
 
-/// A way of measuring faults.
-struct Arm {
-    name: &'static str,
-    /// Back end and threshold; none: the program alone.
-    how: Option<[&'static str; 2]>,
-    /// As a user without rights.
-    nobody: bool,
-}
-
-const fn arm(name: &'static str, back_end: &'static str, threshold: &'static str) -> Arm {
-    Arm { name, how: Some([back_end, threshold]), nobody: false }
-}
-
-const ARMS: [Arm; 7] = [
-    Arm { name: "without pagemill", how: None, nobody: false },
-    arm("bpf-fexit", "bpf-fexit", "10us"),
-    arm("bpf-tracepoints", "bpf-tracepoints", "10us"),
-    arm("bpf-tracepoints, no rows", "bpf-tracepoints", "1s"),
-    arm("perf", "perf", "10us"),
-    Arm { name: "perf, user nobody", how: Some(["perf", "10us"]), nobody: true },
-    arm("counters", "counters", "10us"),
-];
-
-/// The user `nobody`.
-const NOBODY: u32 = 65534;
-
-/// What a run of an arm showed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    /// A touch as the program sees it: median and mean, microseconds.
-    touch: f64,
-    mean: f64,
-    /// Faults a second, while the program ran.
-    rate: f64,
-    /// Median in the kernel, ns.
-    kernel: Option<f64>,
-    counted: u64,
-    lost: u64,
-    untimed: u64,
-    accounted: Option<u64>,
-}
-
-/// An arm's runs, or why it has none.
-type Runs = std::result::Result<Vec<Run>, String>;
-
-/// What came of it.
-pub struct Outcome {
-    faults: Vec<(&'static str, Runs)>,
-    accesses: accesses::Outcome,
+/// The cells of the experiment.
+pub struct Costs<'a> {
     options: Options,
-    /// Whether a signal ended it early.
-    pub interrupted: bool,
+    stage: &'a Stage<'a>,
+    room: tempfile::TempDir,
 }
 
-/// Runs it; `say` hears of each step.
-pub fn run(
-    linux: &Linux,
-    options: Options,
-    signals: &Signals,
-    mut say: impl FnMut(&str),
-) -> Result<Outcome> {
-    let room = tempfile::Builder::new().prefix("pagemill-overhead-").tempdir()?;
-    fs::set_permissions(room.path(), fs::Permissions::from_mode(0o777))?;
-    let root = linux.status(Pid::own())?.effective_uid == 0;
-    let bench =
-        Bench { executable: std::env::current_exe()?, room: room.path().to_owned(), signals };
-    let mut random = Random::new(options.seed);
-    let mut outcome = Outcome {
-        faults: ARMS.iter().map(|arm| (arm.name, Ok(Vec::new()))).collect(),
-        accesses: accesses::Outcome::new(options.accesses),
-        options,
-        interrupted: false,
-    };
-    let mut order: Vec<usize> = (0..ARMS.len()).collect();
-    for repetition in 0..options.repetitions {
-        random.shuffle(&mut order);
-        for &at in &order {
-            if signals.wait(Duration::ZERO)?.is_some() {
-                outcome.interrupted = true;
-                return Ok(outcome);
-            }
-            let (arm, runs) = (&ARMS[at], &mut outcome.faults[at].1);
-            say(&format!("{}, run {} of {}", arm.name, repetition + 1, options.repetitions));
-            let Ok(done) = runs else { continue };
-            if arm.nobody && !root {
-                *runs = Err("only root can run it as another user".into());
-                continue;
-            }
-            match bench.faults(arm, options.scale)? {
-                Measured::Run(run) => done.push(run),
-                Measured::Failed(why) => *runs = Err(why),
-                Measured::Interrupted => {
-                    outcome.interrupted = true;
-                    return Ok(outcome);
-                }
-            }
-        }
-    }
-    outcome.interrupted = outcome.accesses.run(&bench, &mut say)?;
-    Ok(outcome)
-}
-
-/// What became of a command that prints one line of JSON.
-enum Ran {
-    Said(Value),
-    Failed(String),
-    /// By a signal to us, which the command may have got, too.
-    Interrupted,
-}
-
-/// What became of a run of an arm.
-enum Measured {
-    Run(Run),
-    Failed(String),
-    Interrupted,
-}
-
-/// What all runs have in common.
-struct Bench<'a> {
-    executable: PathBuf,
-    room: PathBuf,
-    signals: &'a Signals,
-}
-
-impl Bench<'_> {
-    /// Where accesses are recorded to.
-    fn recording(&self) -> PathBuf {
-        self.room.join("accesses")
+impl<'a> Costs<'a> {
+    /// Those of some options.
+    ///
+    /// # Errors
+    /// Where there is no room for recordings.
+    pub fn new(options: Options, stage: &'a Stage<'a>) -> Result<Self> {
+        let room = tempfile::Builder::new().prefix("pagemill-overhead-").tempdir()?;
+        fs::set_permissions(room.path(), fs::Permissions::from_mode(0o777))?;
+        Ok(Self { options, stage, room })
     }
 
-    /// This program, or this program recording its own accesses in that way.
-    fn recorded(&self, how: Option<&[&str]>) -> Command {
-        let mut command = Command::new(&self.executable);
-        if let Some(how) = how {
-            command.args(["record", "--with", "accesses", "-o"]).arg(self.recording());
-            command.args(how).arg("--").arg(&self.executable);
-        }
-        command
-    }
-
-    /// What a command printed; `None` if a signal came meanwhile.
-    fn output(&self, mut command: Command) -> Result<Option<Output>> {
-        if self.signals.wait(Duration::ZERO)?.is_some() {
-            return Ok(None);
-        }
+    /// What a command printed.
+    fn output(&self, mut command: Command) -> Result<Output> {
+        self.stage.wait(Duration::ZERO)?;
         thp::switch_off_in(&mut command);
-        self.signals.restore_in(&mut command);
-        let output = command.stdin(Stdio::null()).current_dir(&self.room).output()?;
-        Ok(self.signals.wait(Duration::ZERO)?.is_none().then_some(output))
+        self.stage.signals.restore_in(&mut command);
+        let output = command.stdin(Stdio::null()).current_dir(self.room.path()).output()?;
+        // The command may have got the same signal.
+        self.stage.wait(Duration::ZERO)?;
+        Ok(output)
     }
 
-    /// Runs a command that may record into `recording`.
-    fn once(&self, command: Command, recording: &Path) -> Result<Ran> {
+    /// Runs this program's `workload`, recorded into `recording` in that way; the line that it prints. The inner error:
+    /// it cannot be recorded so here, and why.
+    fn once(
+        &self,
+        how: Option<&[&str]>,
+        recording: &PathBuf,
+        workload: &[&str],
+        nobody: bool,
+    ) -> Result<Result<Value, String>> {
         // What an earlier run has left.
         let _ = fs::remove_dir_all(recording);
-        let Some(output) = self.output(command)? else { return Ok(Ran::Interrupted) };
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Ok(Ran::Failed(said.lines().last().unwrap_or("it failed").to_owned()));
+        let executable = &self.stage.executable;
+        let mut command = Command::new(executable);
+        if let Some(how) = how {
+            command.arg("record").args(how).arg("-o").arg(recording).arg("--").arg(executable);
         }
-        let line =
-            serde_json::from_slice(&output.stdout).context("the workload printed no JSON")?;
-        Ok(Ran::Said(line))
-    }
-
-    fn faults(&self, arm: &Arm, scale: &str) -> Result<Measured> {
-        let recording = self.room.join(if arm.nobody { "nobody" } else { "recording" });
-        let mut command = Command::new(&self.executable);
-        if let Some([back_end, threshold]) = arm.how {
-            command.args(["record", "--with", "faults", "--fault-backend", back_end]);
-            command.args(["--threshold", threshold, "-o"]).arg(&recording);
-            command.arg("--").arg(&self.executable);
-        }
-        command.args(["workload", "touch", "--scale", scale]);
-        if arm.nobody {
+        command.arg("workload").args(workload);
+        if nobody {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let line = match self.once(command, &recording)? {
-            Ran::Said(line) => line,
-            Ran::Failed(why) => return Ok(Measured::Failed(why)),
-            Ran::Interrupted => return Ok(Measured::Interrupted),
+        let output = self.output(command)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().last().unwrap_or("it failed");
+        match output.status.code() {
+            Some(0) => {}
+            Some(3 | 4 | 125 | 126) => return Ok(Err(said.to_owned())),
+            _ => bail!("{} ended with {}: {said}", workload.join(" "), output.status),
+        }
+        Ok(Ok(serde_json::from_slice(&output.stdout).context("the workload printed no JSON")?))
+    }
+
+    /// Page faults, with a back end.
+    fn faults(&self, arm: &str) -> Result<Result<Figures, String>> {
+        let known = BACK_ENDS.iter().find(|(name, _)| *name == arm);
+        let (_, how) = known.context("it is no back end of this")?;
+        let nobody = arm == AS_NOBODY;
+        if nobody && self.stage.linux.status(Pid::own())?.effective_uid != 0 {
+            return Ok(Err("only root can run it as another user".to_owned()));
+        }
+        let recording = self.room.path().join(if nobody { "nobody" } else { "recording" });
+        let how = how.map(|[back_end, threshold]| {
+            ["--with", "faults", "--fault-backend", back_end, "--threshold", threshold]
+        });
+        let touch = ["touch", "--scale", &self.options.runs().touch];
+        let line = match self.once(how.as_ref().map(|how| &how[..]), &recording, &touch, nobody)? {
+            Ok(line) => line,
+            Err(why) => return Ok(Err(why)),
         };
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let metrics = &line["metrics"];
-        let mut run = Run {
-            touch: number(&metrics["p50_ns"]) / 1e3,
-            mean: number(&metrics["mean_ns"]) / 1e3,
-            rate: number(&line["operations"]) / number(&line["seconds"]),
-            ..Run::default()
-        };
-        if arm.how.is_some() {
+        let mut run = vec![
+            ("touch_p50_us", number(&metrics["p50_ns"]) / 1e3),
+            ("touch_mean_us", number(&metrics["mean_ns"]) / 1e3),
+            ("a_second", number(&line["operations"]) / number(&line["seconds"])),
+        ];
+        if how.is_some() {
             let setup = Reader::open(&recording)?.meta().faults.clone().unwrap_or_default();
-            (run.counted, run.lost) = (setup.counted, setup.lost + setup.lost_rows);
-            (run.untimed, run.accounted) = (setup.untimed, setup.accounted);
-            let mut report = Command::new(&self.executable);
+            run.push(("counted", setup.counted as f64));
+            run.push(("lost", (setup.lost + setup.lost_rows) as f64));
+            run.push(("untimed", setup.untimed as f64));
+            run.extend(setup.accounted.map(|accounted| ("accounted", accounted as f64)));
+            let mut report = Command::new(&self.stage.executable);
             report.args(["report", "--json"]).arg(&recording);
-            let Some(report) = self.output(report)? else { return Ok(Measured::Interrupted) };
-            let report: Value =
-                serde_json::from_slice(&report.stdout).context("the report is no JSON")?;
-            run.kernel = report["faults"]["all"]["p50_ns"].as_f64();
+            let report: Value = serde_json::from_slice(&self.output(report)?.stdout)
+                .context("the report is no JSON")?;
+            let kernel = report["faults"]["all"]["p50_ns"].as_f64();
+            run.extend(kernel.map(|kernel| ("kernel_p50_ns", kernel)));
         }
-        Ok(Measured::Run(run))
+        Ok(Ok(run.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()))
+    }
+
+    /// Single steps, as they are or recorded.
+    fn steps(&self, arm: &str) -> Result<Result<Figures, String>> {
+        let how = ["--with", "accesses", "--access-interval", "10s"];
+        let how = (arm != NATIVE).then_some(&how[..]);
+        let steps = ["steps", "--scale", &self.options.runs().steps];
+        let line = self.once(how, &self.room.path().join("recording"), &steps, false)?;
+        Ok(line.map(|line| {
+            let all = line["metrics"].as_object().into_iter().flatten();
+            all.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
+        }))
+    }
+
+    /// A kernel, as it is or recorded.
+    fn kernel(&self, kernel: &str, arm: &str) -> Result<Result<Figures, String>> {
+        let how = match arm {
+            NATIVE => None,
+            BUDGET => Some(&["--with", "accesses", "--budget", "2"][..]),
+            _ => Some(&["--with", "accesses"][..]),
+        };
+        let recording = self.room.path().join("recording");
+        let class = &self.options.runs().class;
+        let line =
+            self.once(how, &recording, &[kernel, "--threads", "1", "--class", class], false)?;
+        let line = match line {
+            Ok(line) => line,
+            Err(why) => return Ok(Err(why)),
+        };
+        let cpu = line["cpu_seconds"].as_f64().context("the kernel told no CPU time")?;
+        let mut run = Figures::from([("cpu_seconds".to_owned(), cpu)]);
+        if how.is_some() {
+            let reader = Reader::open(&recording)?;
+            let rows = |name| reader.meta().parts.get(name).map_or(0, |parts| parts.rows);
+            let lost = reader.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
+            let figures = [
+                ("accesses", rows("accesses")),
+                ("intervals", rows("touched")),
+                ("lost", lost),
+                ("bytes", accesses::bytes(&recording)),
+            ];
+            run.extend(figures.map(|(name, count)| (name.to_owned(), count as f64)));
+        }
+        Ok(Ok(run))
+    }
+
+    /// How long a large recording takes to make and to open.
+    fn opening(&self) -> Result<Figures> {
+        let (made, page) =
+            (self.room.path().join("made-up"), self.room.path().join("made-up.html"));
+        let timed = |command: Command| -> Result<f64> {
+            let begun = Instant::now();
+            let output = self.output(command)?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("it failed"));
+            Ok(begun.elapsed().as_secs_f64())
+        };
+        let ours = || Command::new(&self.stage.executable);
+        let (mut make, mut open) = (ours(), ours());
+        let events = self.options.runs().opened.to_string();
+        make.args(["generate", "recording", "--events", &events, "-o"]).arg(&made);
+        open.arg("report").arg(&made).arg("--html").arg(page);
+        let figures = [("made_seconds", timed(make)?), ("opened_seconds", timed(open)?)];
+        fs::remove_dir_all(&made)?;
+        Ok(figures.map(|(name, value)| (name.to_owned(), value)).into())
     }
 }
 
-fn of(runs: &Runs, what: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
-    let values: Vec<f64> = runs.as_ref().ok()?.iter().filter_map(what).collect();
-    median(&values)
+impl Series for Costs<'_> {
+    fn turns(&self) -> Vec<Turn> {
+        let Options { quick, repetitions, accesses, seed } = self.options;
+        let size = FILE.size(quick);
+        let of = Of { seed, scale: size.scale, window: None };
+        let turn = |case: &str, arm, repetition| {
+            let cell = Cell { experiment: NAME.into(), case: case.into(), arm, repetition };
+            Turn { cell, of, seconds: size.seconds }
+        };
+        let mut random = Random::new(seed);
+        let mut turns = Vec::new();
+        for repetition in 1..=repetitions {
+            let mut round = BACK_ENDS.map(|(arm, _)| turn(FAULTS, arm, repetition));
+            random.shuffle(&mut round);
+            turns.extend(round);
+        }
+        for repetition in 1..=accesses {
+            turns.extend([NATIVE, RECORDED].map(|arm| turn(STEPS, arm, repetition)));
+        }
+        turns.push(turn(OPENING, RECORDED, 1));
+        for repetition in 1..=accesses {
+            for kernel in &size.runs.kernels {
+                turns.extend([NATIVE, RECORDED, BUDGET].map(|arm| turn(kernel, arm, repetition)));
+            }
+        }
+        turns
+    }
+
+    fn run(&mut self, cell: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Ran> {
+        let figures = match cell.case.as_str() {
+            FAULTS => self.faults(cell.arm)?,
+            STEPS => self.steps(cell.arm)?,
+            OPENING => Ok(self.opening()?),
+            kernel => self.kernel(kernel, cell.arm)?,
+        };
+        Ok(match figures {
+            Ok(metrics) => Ran { metrics, ..Ran::default() },
+            Err(why) => Ran { notes: vec![why], ..Ran::default() },
+        })
+    }
+}
+
+impl Apart for Costs<'_> {
+    fn outcome(&self, finished: &[Finished], _: bool) -> Result<Box<dyn Tables>, String> {
+        Ok(Box::new(Outcome { options: self.options, finished: finished.to_vec() }))
+    }
+}
+
+/// What came of it.
+pub struct Outcome {
+    options: Options,
+    finished: Vec<Finished>,
+}
+
+/// A goal: what, the limit, the figure, its digits, whether it is met.
+type Goal = (String, String, Option<f64>, usize, Option<bool>);
+
+/// A goal that is met up to a limit.
+fn at_most(goal: &str, most: f64, here: Option<f64>, digits: usize) -> Goal {
+    (goal.to_owned(), format!("{most}"), here, digits, here.map(|here| here <= most))
 }
 
 fn shown(value: Option<f64>, digits: usize) -> String {
-    value.map_or("-".into(), |value| format!("{value:.digits$}"))
+    dash(value.map(|value| format!("{value:.digits$}")))
 }
 
 impl Outcome {
-    fn arm(&self, name: &str) -> Option<&Runs> {
-        self.faults.iter().find(|(arm, _)| *arm == name).map(|(_, runs)| runs)
+    /// What cells that were run anywhere came to.
+    pub(crate) fn collected(finished: &[Finished], of: Of) -> Self {
+        let options = Options::new(of.scale < 1.0, None, of.seed);
+        Self { options, finished: finished.to_vec() }
+    }
+
+    fn cells(&self, case: &str, arm: &str) -> impl Iterator<Item = &Result<Ran, String>> {
+        let cells = self.finished.iter();
+        cells.filter(move |(cell, _)| cell.case == case && cell.arm == arm).map(|(_, ran)| ran)
+    }
+
+    /// A figure of each run.
+    fn values(&self, case: &str, arm: &str, figure: &str) -> Vec<f64> {
+        let ran = self.cells(case, arm).filter_map(|ran| ran.as_ref().ok());
+        ran.filter_map(|ran| ran.metrics.get(figure).copied()).collect()
+    }
+
+    fn middle(&self, case: &str, arm: &str, figure: &str) -> Option<f64> {
+        median(&self.values(case, arm, figure))
+    }
+
+    /// Why an arm has no figures.
+    fn why(&self, case: &str, arm: &str) -> Option<String> {
+        self.cells(case, arm).find_map(|ran| match ran {
+            Ok(ran) => ran.notes.first().cloned(),
+            Err(why) => Some(why.clone()),
+        })
     }
 
     /// What an arm adds to a touch, microseconds.
-    fn added(&self, name: &str) -> Option<f64> {
-        let touch = |name| of(self.arm(name)?, |run| Some(run.touch));
-        Some(touch(name)? - touch(ARMS[0].name)?)
+    fn added(&self, arm: &str) -> Option<f64> {
+        let touch = |arm| self.middle(FAULTS, arm, "touch_p50_us");
+        Some(touch(arm)? - touch(NATIVE)?)
     }
 
-    /// The tables.
-    pub fn tables(&self) -> Vec<Table> {
-        let rows = self.faults.iter().map(|(name, runs)| {
-            let sum = |what: fn(&Run) -> u64| match runs {
-                Ok(runs) => runs.iter().map(what).sum::<u64>().to_string(),
-                Err(_) => "-".into(),
-            };
+    fn tables(&self) -> Vec<Table> {
+        let rows = BACK_ENDS.map(|(arm, _)| {
+            let middle = |figure, digits| shown(self.middle(FAULTS, arm, figure), digits);
+            let sum = |figure| self.values(FAULTS, arm, figure).iter().sum::<f64>().to_string();
             vec![
-                (*name).to_owned(),
-                shown(of(runs, |run| Some(run.touch)), 3),
-                shown(self.added(name).filter(|_| *name != ARMS[0].name), 3),
-                shown(of(runs, |run| Some(run.mean)), 3),
-                shown(of(runs, |run| run.kernel), 0),
-                shown(of(runs, |run| Some(run.rate)), 0),
-                sum(|run| run.counted),
-                sum(|run| run.lost),
-                runs.as_ref().err().cloned().unwrap_or_default(),
+                arm.to_owned(),
+                middle("touch_p50_us", 3),
+                shown(self.added(arm).filter(|_| arm != NATIVE), 3),
+                middle("touch_mean_us", 3),
+                middle("kernel_p50_ns", 0),
+                middle("a_second", 0),
+                sum("counted"),
+                sum("lost"),
+                self.why(FAULTS, arm).unwrap_or_default(),
             ]
         });
-        let header = vec![
-            "arm",
-            "us a touch",
-            "added",
-            "mean",
-            "p50 in the kernel, ns",
-            "a second",
-            "faults",
-            "lost",
-            "",
-        ];
-        let title = format!(
-            "page faults: medians of {} runs, arms in random order",
-            self.options.repetitions
+        let faults = Table::new(
+            format!(
+                "page faults: medians of {} runs, arms in random order",
+                self.options.repetitions
+            ),
+            "arm|us a touch|added|mean|p50 in the kernel, ns|a second|faults|lost|",
+            rows.to_vec(),
         );
-        let faults = Table { title, header, rows: rows.collect() };
-        let title = "goals".to_owned();
-        let goals =
-            Table { title, header: vec!["goal", "at most", "here", ""], rows: self.goals() };
-        let mut tables = vec![faults];
-        tables.extend(self.accesses.tables());
-        tables.push(goals);
-        if self.interrupted {
-            for table in &mut tables {
-                table.title.push_str(" (interrupted: what was measured by then)");
-            }
-        }
-        tables
+        let goals = self.targets().into_iter().map(|(goal, most, here, digits, met)| {
+            let verdict = met.map_or("not measured", |met| if met { "met" } else { "MISSED" });
+            vec![goal, most, shown(here, digits), verdict.to_owned()]
+        });
+        let goals = Table::new("goals", "goal|at most|here|", goals);
+        [faults].into_iter().chain(self.of_accesses()).chain([goals]).collect()
     }
 
-    fn goals(&self) -> Vec<Vec<String>> {
-        let row = |goal: &str, most: &str, here: Option<f64>, digits, met: Option<bool>| {
-            let verdict = met.map_or("not measured", |met| if met { "met" } else { "MISSED" });
-            vec![goal.to_owned(), most.to_owned(), shown(here, digits), verdict.to_owned()]
-        };
-        let most = |goal, name: &str, most: f64| {
-            let added = self.added(name);
-            row(goal, &format!("{most}"), added, 3, added.map(|added| added <= most))
-        };
-        let recorded = || self.faults.iter().filter_map(|(_, runs)| runs.as_ref().ok()).flatten();
-        let lost: u64 = recorded().map(|run| run.lost).sum();
-        let timed = recorded().filter(|run| run.kernel.is_some()).count();
-        let apart: u64 =
-            recorded().filter_map(|run| Some(run.accounted?.abs_diff(run.counted))).sum();
-        let medians: Vec<f64> =
-            self.faults.iter().filter_map(|(_, runs)| of(runs, |run| run.kernel)).collect();
+    fn targets(&self) -> Vec<Goal> {
+        let recorded = BACK_ENDS.iter().filter(|(arm, _)| *arm != NATIVE);
+        let all =
+            |figure| recorded.clone().flat_map(move |(arm, _)| self.values(FAULTS, arm, figure));
+        let any = all("kernel_p50_ns").next().is_some();
+        let medians = recorded.clone();
+        let medians = medians.filter_map(|(arm, _)| self.middle(FAULTS, arm, "kernel_p50_ns"));
+        let medians: Vec<f64> = medians.collect();
         let (low, high) = medians.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
             (low.min(*value), high.max(*value))
         });
         let spread = (medians.len() > 1).then(|| (high / low - 1.0) * 100.0);
-        let mut goals = vec![
-            most("BPF adds to a fault, us", "bpf-tracepoints", 0.6),
-            most("unprivileged, us", "perf, user nobody", 1.2),
-            row("faults lost", "0", Some(lost as f64), 0, (timed > 0).then_some(lost == 0)),
-            row(
-                "counts differ from getrusage's by",
-                "0",
-                Some(apart as f64),
-                0,
-                (timed > 0).then_some(apart == 0),
-            ),
-            row(
-                "back ends' p50 in the kernel differ by, %",
-                "5",
-                spread,
-                1,
-                spread.map(|spread| spread <= 5.0),
-            ),
+        let told = self.finished.iter().filter_map(|(_, ran)| Some(&ran.as_ref().ok()?.metrics));
+        let apart =
+            told.filter_map(|run| Some((run.get("accounted")? - run.get("counted")?).abs()));
+        let apart: f64 = apart.sum();
+        let goals = [
+            at_most("BPF adds to a fault, us", 0.6, self.added("bpf-tracepoints"), 3),
+            at_most("unprivileged, us", 1.2, self.added(AS_NOBODY), 3),
+            at_most("faults lost", 0.0, any.then(|| all("lost").sum()), 0),
+            at_most("counts differ from getrusage's by", 0.0, any.then_some(apart), 0),
+            at_most("back ends' p50 in the kernel differ by, %", 5.0, spread, 1),
         ];
-        let accesses = self.accesses.goals().into_iter();
-        goals.extend(
-            accesses.map(|(goal, most, here, digits, met)| row(&goal, &most, here, digits, met)),
-        );
-        goals
+        goals.into_iter().chain(self.goals_of_accesses()).collect()
+    }
+}
+
+impl Tables for Outcome {
+    fn claims(&self) -> Vec<Vec<String>> {
+        Vec::new()
     }
 
-    /// Every figure.
-    pub fn json(&self) -> Value {
-        let faults = self.faults.iter().map(|(name, runs)| match runs {
-            Ok(runs) => json!({
-                "arm": name,
-                "added_us": self.added(name),
-                "runs": runs.iter().map(|run| json!({
-                    "touch_p50_us": run.touch, "touch_mean_us": run.mean, "a_second": run.rate,
-                    "kernel_p50_ns": run.kernel, "counted": run.counted, "lost": run.lost,
-                    "untimed": run.untimed, "accounted": run.accounted,
-                })).collect::<Vec<_>>(),
-            }),
-            Err(why) => json!({ "arm": name, "not_run": why }),
+    fn goals(&self) -> Vec<String> {
+        let verdicts = self.targets().into_iter().filter_map(|(.., met)| met);
+        verdicts.map(|met| if met { "met" } else { "missed" }.to_owned()).collect()
+    }
+
+    fn text(&self) -> String {
+        as_text(NAME, &FILE.title, &[], &self.tables())
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {}", FILE.title));
+        as_paragraphs(page, &self.tables());
+    }
+
+    fn json(&self) -> Value {
+        let runs = self.finished.iter().map(|(cell, ran)| {
+            let why = || self.why(&cell.case, cell.arm);
+            json!({
+                "case": cell.case, "arm": cell.arm, "repetition": cell.repetition,
+                "figures": ran.as_ref().ok().map(|ran| &ran.metrics), "not_run": why(),
+            })
         });
+        let added = BACK_ENDS.iter().map(|(arm, _)| ((*arm).to_owned(), json!(self.added(arm))));
         json!({
-            "schema": 2, "experiment": NAME, "interrupted": self.interrupted,
-            "faults": faults.collect::<Vec<_>>(), "accesses": self.accesses.json(),
+            "schema": 3, "experiment": NAME, "class": self.options.runs().class,
+            "added_us": Value::Object(added.collect()), "runs": runs.collect::<Vec<_>>(),
         })
     }
 }
@@ -414,35 +486,61 @@ impl Outcome {
 mod tests {
     use super::*;
 
+    /// What runs came to: case, arm and figures of each.
+    pub(super) fn outcome(quick: bool, runs: &[(&str, &'static str, &[(&str, f64)])]) -> Outcome {
+        let finished = runs.iter().enumerate().map(|(at, (case, arm, figures))| {
+            let case = (*case).to_owned();
+            let cell = Cell { experiment: NAME.into(), case, arm, repetition: at as u32 + 1 };
+            let metrics =
+                figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            (cell, Ok(Ran { metrics, ..Ran::default() }))
+        });
+        Outcome { options: Options::new(quick, None, 1), finished: finished.collect() }
+    }
+
     #[test]
     fn what_is_added_is_a_difference_of_medians_and_a_missed_goal_is_said() {
-        let runs = |touches: &[f64], kernel: f64| -> Runs {
-            let run = |touch: &f64| Run {
-                touch: *touch,
-                kernel: (kernel > 0.0).then_some(kernel),
-                counted: 10,
-                accounted: Some(10),
-                ..Run::default()
-            };
-            Ok(touches.iter().map(run).collect())
+        let mut runs = Vec::new();
+        let bare = [1.0, 1.2, 9.0].map(|touch| [("touch_p50_us", touch)]);
+        let of = |touches: [f64; 3], kernel: f64| {
+            touches.map(|touch| {
+                let counts = [("counted", 10.0), ("accounted", 10.0), ("lost", 0.0)];
+                [("touch_p50_us", touch), ("kernel_p50_ns", kernel)]
+                    .into_iter()
+                    .chain(counts)
+                    .collect()
+            })
         };
-        let outcome = Outcome {
-            faults: vec![
-                (ARMS[0].name, runs(&[1.0, 1.2, 9.0], 0.0)),
-                ("bpf-tracepoints", runs(&[1.5, 1.4, 1.6], 1000.0)),
-                ("perf, user nobody", runs(&[3.0, 2.9, 3.1], 1100.0)),
-                ("bpf-fexit", Err("refused".into())),
-            ],
-            accesses: accesses::Outcome::new(Options::new(true, None, 1).accesses),
-            options: Options::new(true, None, 1),
-            interrupted: false,
-        };
-        let goals = outcome.goals();
-        let verdicts: Vec<&str> = goals.iter().map(|row| row[3].as_str()).collect();
-        assert_eq!(verdicts[..5], ["met", "MISSED", "met", "met", "MISSED"], "{goals:?}");
-        assert!(verdicts[5..].iter().all(|verdict| *verdict == "not measured"), "{goals:?}");
-        assert_eq!(goals[0][2], "0.300");
-        assert_eq!(goals[4][2], "10.0");
-        assert_eq!(outcome.json()["faults"][3]["not_run"], "refused");
+        let bpf: [Vec<_>; 3] = of([1.5, 1.4, 1.6], 1000.0);
+        let perf: [Vec<_>; 3] = of([3.0, 2.9, 3.1], 1100.0);
+        runs.extend(bare.iter().map(|run| (FAULTS, NATIVE, &run[..])));
+        runs.extend(bpf.iter().map(|run| (FAULTS, "bpf-tracepoints", &run[..])));
+        runs.extend(perf.iter().map(|run| (FAULTS, AS_NOBODY, &run[..])));
+        let mut outcome = outcome(true, &runs);
+        let cell =
+            Cell { experiment: NAME.into(), case: FAULTS.into(), arm: "bpf-fexit", repetition: 1 };
+        let refused = Ran { notes: vec!["refused".into()], ..Ran::default() };
+        outcome.finished.push((cell, Ok(refused)));
+        let goals = outcome.targets();
+        let met: Vec<Option<bool>> = goals.iter().map(|goal| goal.4).collect();
+        assert_eq!(met[..5], [true, false, true, true, false].map(Some), "{goals:?}");
+        assert!(met[5..].iter().all(Option::is_none), "{goals:?}");
+        assert!(goals[0].2.is_some_and(|added| (added - 0.3).abs() < 1e-9));
+        assert!(goals[4].2.is_some_and(|spread| (spread - 10.0).abs() < 1e-9));
+        assert_eq!(outcome.goals().iter().filter(|verdict| *verdict == "met").count(), 3);
+        assert!(outcome.text().contains("refused"), "{}", outcome.text());
+    }
+
+    #[test]
+    fn each_arm_runs_in_turn_and_its_file_has_them_all() {
+        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let (linux, executable) = (pagemill_kernel::Linux::live(), PathBuf::new());
+        let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
+        for (quick, count) in [(true, 3 * 7 + 2 + 1 + 9), (false, 6 * 7 + 6 + 1 + 45)] {
+            let turns = Costs::new(Options::new(quick, None, 1), &stage).unwrap().turns();
+            assert_eq!(turns.len(), count);
+            assert!(turns.iter().all(|turn| FILE.arms.iter().any(|arm| arm == turn.cell.arm)));
+        }
+        assert_eq!(FILE.name, NAME);
     }
 }

@@ -20,7 +20,6 @@
 //! finished is on disk, and a run that was cut off goes on with the others ([`keep`]). Memory is proportional set size
 //! and cgroup charge, never resident set.
 
-pub mod apart;
 pub mod arm;
 pub mod browser;
 pub mod cell;
@@ -36,7 +35,6 @@ pub mod measured;
 pub mod outcome;
 pub mod plan;
 pub mod redis;
-pub mod scratch;
 pub mod series;
 pub mod store;
 pub mod summary;

@@ -21,14 +21,14 @@ use std::fmt::Write as _;
 use pagemill_report::draw::text;
 use serde::Serialize;
 
-use crate::coverage::{self, CBMM, COLLOID, MESH, MOCA, STUDY};
-use crate::reproduce::apart::Outcomes;
+use crate::apart::Outcomes;
+use crate::coverage::{self, COLLOID, MESH};
 use crate::reproduce::experiment;
 use crate::reproduce::measured::Measured;
 use crate::reproduce::summary::Summary;
 use crate::reproduce::terminal;
 use crate::reproduce::verdict::{self, Judged};
-use crate::{colloid, fragmentation, huge_pages, moca};
+use crate::{colloid, registry};
 
 /// How far a modelled figure may be from the published one.
 const CLOSE: f64 = 0.1;
@@ -105,19 +105,13 @@ impl Scoreboard {
     pub fn of(
         summary: Option<&Summary>,
         simulated: Option<&colloid::Report>,
-        outcomes: Outcomes<'_>,
+        outcomes: &Outcomes,
     ) -> Self {
         let mut board = Self::default();
         summary.into_iter().for_each(|summary| board.allocators(summary));
-        if let Some(outcome) = outcomes.traced {
-            board.rows(MOCA, &outcome.claims());
-        }
-        if let Some(outcome) = outcomes.huge {
-            board.rows(CBMM, &outcome.claims().rows);
-            board.goals(outcome.goals().rows.iter().filter_map(|row| Some(row.last()?.as_str())));
-        }
-        if let Some(outcome) = outcomes.studied {
-            board.rows(STUDY, &outcome.judged());
+        for (name, tables) in &outcomes.tables {
+            registry::source(name).into_iter().for_each(|it| board.rows(it, &tables.claims()));
+            board.goals(tables.goals().iter().map(String::as_str));
         }
         simulated.into_iter().for_each(|report| board.modelled(report));
         outcomes.absent.iter().for_each(|(name, why)| board.absent(name, why));
@@ -131,12 +125,12 @@ impl Scoreboard {
         // Of an experiment that could not run there are no figures, and no section.
         let ran = |name: &str| summary.sections.iter().any(|section| section.experiment == name);
         let skipped = |name: &str| {
-            summary.skipped.iter().any(|skip| skip.experiment == name && skip.arm.is_none())
+            summary.of.skipped.iter().any(|skip| skip.experiment == name && skip.arm.is_none())
         };
         let all = experiment::all().unwrap_or_default();
         for one in all.iter().filter(|one| skipped(&one.name) && !ran(&one.name)) {
-            let none = Measured::new(&[], &one.name, summary.seed);
-            let claims = verdict::claims(one, &none, &summary.skipped).unwrap_or_default();
+            let none = Measured::new(&[], &one.name, summary.of.seed);
+            let claims = verdict::claims(one, &none, &summary.of.skipped).unwrap_or_default();
             self.judged(&one.name, &claims);
         }
         for section in &summary.sections {
@@ -164,13 +158,14 @@ impl Scoreboard {
 
     /// The claims of an experiment of which nothing ran.
     fn absent(&mut self, name: &str, why: &str) {
-        let (source, mut rows) = match name {
-            moca::NAME => (MOCA, moca::Outcome::nothing().claims()),
-            huge_pages::NAME => (CBMM, huge_pages::Outcome::nothing().claims().rows),
-            fragmentation::NAME => (STUDY, fragmentation::Outcome::nothing().judged()),
-            colloid::NAME => return self.not_made(|_| true, why),
-            _ => return,
+        if name == colloid::NAME {
+            return self.not_made(|_| true, why);
+        }
+        let (Some(source), Some(nothing)) = (registry::source(name), registry::nothing(name))
+        else {
+            return;
         };
+        let mut rows = nothing.claims();
         let is_told = |row: &Vec<String>| !row.iter().any(|word| word.starts_with("goal "));
         rows.retain(is_told);
         for row in &mut rows {
@@ -246,7 +241,11 @@ impl Scoreboard {
         let entry = |(what, count, why): (&str, usize, &str)| Entry {
             source,
             claim: what.to_owned(),
-            published: if count == 1 { "1 figure".into() } else { format!("{count} figures") },
+            published: match count {
+                0 => "drawn".into(),
+                1 => "1 figure".into(),
+                more => format!("{more} figures"),
+            },
             here: why.to_owned(),
             state: State::NotRunHere,
         };
@@ -341,7 +340,10 @@ fn shortened(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coverage::{CBMM, MOCA, STUDY};
     use crate::reproduce::plan::Skipped;
+    use crate::reproduce::summary::Circumstances;
+    use crate::{fragmentation, huge_pages, huge_slices, moca};
 
     fn row(verdict: &str) -> Vec<String> {
         ["a claim", "1.00", "1.10", verdict].map(str::to_owned).to_vec()
@@ -399,7 +401,7 @@ mod tests {
             ],
             ..colloid::Report::default()
         };
-        let board = Scoreboard::of(None, Some(&report), Outcomes::default());
+        let board = Scoreboard::of(None, Some(&report), &Outcomes::default());
         let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
         assert_eq!(states[..3], [State::Modelled, State::Differs, State::Differs]);
         assert!(states[3..].iter().all(|state| *state == State::NotRunHere), "{states:?}");
@@ -413,10 +415,10 @@ mod tests {
     #[test]
     fn each_claim_is_an_entry_where_nothing_ran_and_says_why() {
         let why = "that is root's".to_owned();
-        let absent = [moca::NAME, huge_pages::NAME, fragmentation::NAME, colloid::NAME]
-            .map(|name| (name, why.clone()));
-        let nothing =
-            Scoreboard::of(None, None, Outcomes { absent: &absent, ..Outcomes::default() });
+        let of =
+            [moca::NAME, huge_slices::NAME, huge_pages::NAME, fragmentation::NAME, colloid::NAME];
+        let absent = of.map(|name| (name, why.clone())).to_vec();
+        let nothing = Scoreboard::of(None, None, &Outcomes { absent, ..Outcomes::default() });
         assert_eq!(nothing.sources(), [MOCA, CBMM, STUDY, COLLOID]);
         assert_eq!(nothing.targets, (0, 0));
         for entry in &nothing.claims {
@@ -424,13 +426,20 @@ mod tests {
             assert!(entry.here.len() > 2, "{entry:?}");
         }
         let told = nothing.claims.iter().filter(|entry| entry.here.ends_with(&why)).count();
-        assert_eq!(told, 11 + 12 + 7 + 32, "{:#?}", nothing.claims);
+        assert_eq!(told, 11 + 2 + 12 + 7 + 32, "{:#?}", nothing.claims);
+        let figures = nothing.claims.iter().filter(|entry| entry.claim.starts_with("figure"));
+        for number in ["1", "2 and 4", "5", "6"] {
+            let of = |entry: &&Entry| {
+                entry.source == CBMM && entry.claim.contains(&format!(" {number}:"))
+            };
+            assert!(figures.clone().any(|entry| of(&entry)), "figure {number} of CBMM has no row");
+        }
         // Of the simulated machine any part may have been made: the others say so.
         let mut cells = colloid::claims();
         let mut random = pagemill_model::random::Random::new(7);
         let said = |cells: &[colloid::Cell]| {
             let report = colloid::Report { cells: cells.to_vec(), ..colloid::Report::default() };
-            let board = Scoreboard::of(None, Some(&report), Outcomes::default());
+            let board = Scoreboard::of(None, Some(&report), &Outcomes::default());
             let mut said: Vec<String> =
                 board.claims.iter().map(|entry| entry.claim.clone()).collect();
             said.sort();
@@ -448,19 +457,15 @@ mod tests {
     fn an_experiment_that_could_not_run_has_its_claims() {
         let summary = |skipped| Summary {
             schema: 1,
-            quick: true,
-            interrupted: false,
-            seed: 1,
-            machine: Vec::new(),
+            of: Circumstances { seed: 1, skipped, ..Circumstances::default() },
             sections: Vec::new(),
-            skipped,
         };
         let skip = |name: &str| Skipped {
             experiment: name.into(),
             arm: None,
             reason: "redis-server is not installed".into(),
         };
-        let of = |skipped| Scoreboard::of(Some(&summary(skipped)), None, Outcomes::default());
+        let of = |skipped| Scoreboard::of(Some(&summary(skipped)), None, &Outcomes::default());
         assert!(of(Vec::new()).claims.is_empty());
         let board = of(vec![skip("redis-fragmentation"), skip("browsers firefox")]);
         let told = board.claims.iter().filter(|entry| entry.here.contains("is not installed"));

@@ -7,12 +7,11 @@ use clap::Args;
 use pagemill_launch::exit::Exit;
 use serde_json::{Value, json};
 
+use pagemill_experiments::colloid;
 use pagemill_experiments::fleet::collect::Collected;
-use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
-use pagemill_experiments::{colloid, fragmentation, huge_pages, moca};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,20 +51,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
     let simulated = collected.simulated()?;
-    let (traced, huge) = (collected.traced(), collected.huge_pages());
-    let studied = collected.studied();
-    let outcomes = Outcomes {
-        traced: traced.as_ref(),
-        studied: studied.as_ref(),
-        huge: huge.as_ref(),
-        absent: &[],
-    };
+    let outcomes = collected.outcomes();
     let simulated = simulated.as_ref();
     // Of each experiment with tables of its own: its name, and these as text and as JSON.
-    let mut apart: Vec<(&str, String, Value)> = Vec::new();
-    apart.extend(traced.iter().map(|it| (moca::NAME, it.text(), it.json())));
-    apart.extend(huge.iter().map(|it| (huge_pages::NAME, it.text(), it.json())));
-    apart.extend(studied.iter().map(|it| (fragmentation::NAME, it.text(), it.json())));
+    let tables = outcomes.tables.iter();
+    let mut apart: Vec<(&str, String, Value)> =
+        tables.map(|(name, tables)| (*name, tables.text(), tables.json())).collect();
     if let Some(report) = simulated {
         let text = format!("\n{}: {}", colloid::NAME, report.text());
         apart.push((colloid::NAME, text, report.json()?));
@@ -82,15 +73,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         written.push(path);
     }
     if let Some((path, replaces)) = place(&arguments.html, "cells.html") {
-        let page = html::render(&summary, simulated, outcomes);
+        let page = html::render(&summary, simulated, &outcomes);
         pagemill_launch::files::write(&path, page, replaces)?;
         written.push(path);
     }
     let failed = collected.failed();
     if arguments.json {
-        let whole = collected.whole.iter().map(|(name, directory, done)| {
-            json!({ "experiment": name, "directory": directory, "finished": done })
-        });
         let failed = failed.iter().map(|(cell, why)| json!({ "cell": cell, "why": why }));
         let mut answer = json!({
             "cells": collected.cells.len(),
@@ -101,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "unreadable": collected.odd,
             "hosts": collected.hosts(),
             "builds": collected.builds(),
-            "whole": whole.collect::<Vec<_>>(),
+            "whole": [],
             "written": written,
             "summary": summary,
         });
@@ -112,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     } else {
         let mut text = terminal::render(&summary);
         apart.iter().for_each(|(_, tables, _)| text.push_str(tables));
-        text.push_str(&Scoreboard::of(Some(&summary), simulated, outcomes).text());
+        text.push_str(&Scoreboard::of(Some(&summary), simulated, &outcomes).text());
         pagemill_launch::stdio::stdout(&text);
     }
     say(&collected, &failed);
@@ -135,11 +123,6 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
     }
     if let [_, _, ..] = collected.builds()[..] {
         eprintln!("pagemill: these builds ran them: {}", collected.builds().join("; "));
-    }
-    for (name, directory, done) in &collected.whole {
-        if *done {
-            eprintln!("pagemill: the tables of {name} are in {}", directory.display());
-        }
     }
     for directory in &collected.unlisted {
         eprintln!(

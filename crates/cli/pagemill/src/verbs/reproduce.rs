@@ -1,6 +1,5 @@
 //! `pagemill reproduce`: published experiments, run again.
 
-mod apart;
 mod fleet;
 mod list;
 
@@ -10,20 +9,18 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemill_kernel::{Linux, signal};
-use pagemill_launch::progress::{Progress, minutes};
+use pagemill_launch::progress::Progress;
 use pagemill_model::whole;
-use serde_json::{Value, json};
+use serde_json::json;
 
-#[cfg(target_arch = "x86_64")]
-use pagemill_experiments::huge_slices;
+use pagemill_experiments::apart::{Apart, Outcomes, Tables};
 use pagemill_experiments::moca::kept::Kept;
-use pagemill_experiments::reproduce::apart::Outcomes;
 use pagemill_experiments::reproduce::arm::Machine;
-use pagemill_experiments::reproduce::chosen::{self, HUGE_SLICES, OTHERS};
+use pagemill_experiments::reproduce::chosen::{self, OTHERS};
 use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::input::Inputs;
-use pagemill_experiments::reproduce::keep::Keep;
+use pagemill_experiments::reproduce::keep::{self, Keep};
 use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
 use pagemill_experiments::reproduce::series::{self, Finished, Series};
 use pagemill_experiments::reproduce::store::{self, Store};
@@ -31,10 +28,9 @@ use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summa
 use pagemill_experiments::reproduce::target::Stage;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
-use pagemill_experiments::{as_html, as_text, colloid, fragmentation, huge_pages, moca, overhead};
+use pagemill_experiments::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
 use pagemill_launch::exit::Exit;
 
-use apart::{Apart, ENDED};
 use pagemill_report::draw::html::Page;
 
 const EXAMPLES: &str = "\
@@ -88,6 +84,9 @@ pub struct Arguments {
     /// Factor on all sizes; figures are then not those of the published experiment.
     #[arg(long, default_value_t = 1.0, value_name = "F", value_parser = scale)]
     scale: f64,
+    /// Of fragmentation by itself: its programs at the study's full size, in hours (--list says how many).
+    #[arg(long, conflicts_with = "quick")]
+    full_size: bool,
     /// Window of the Redis experiment, from the first insertion to the final reading.
     #[arg(long, value_name = "SECONDS", value_parser = settle)]
     settle: Option<f64>,
@@ -106,7 +105,7 @@ pub struct Arguments {
         value_name = "FILE",
         num_args = 0..=1,
         require_equals = true,
-        conflicts_with_all = ["on", "cell", "quick", "arms", "programs", "reps"]
+        conflicts_with_all = ["on", "cell", "quick", "arms", "programs", "reps", "seed", "scale", "settle", "full_size"]
     )]
     from_kept: Option<Option<PathBuf>>,
     /// Runs the cells on other machines: `slurm`, or `parallel` and hosts that ssh knows (`:` is this one).
@@ -127,10 +126,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Which experiments were asked for; all, where none was named.
 struct Asked {
-    simulated: bool,
-    free_memory: bool,
-    huge_pages: bool,
-    traces: bool,
+    /// Those with tables of their own, in the order in which they run.
+    apart: Vec<&'static str>,
     /// Those that run programs.
     names: Vec<String>,
     all: bool,
@@ -138,41 +135,53 @@ struct Asked {
 
 impl Asked {
     fn of(experiments: &[String]) -> Self {
-        const APART: [&str; 4] = [colloid::NAME, fragmentation::NAME, huge_pages::NAME, moca::NAME];
         let all = experiments.is_empty();
-        let asked = |name: &str| all || experiments.iter().any(|one| one == name);
-        let names = experiments.iter().filter(|name| !APART.contains(&name.as_str()));
-        Self {
-            simulated: asked(colloid::NAME),
-            free_memory: asked(fragmentation::NAME),
-            huge_pages: asked(huge_pages::NAME),
-            traces: asked(moca::NAME),
-            names: names.cloned().collect(),
-            all,
-        }
+        // It compares with no publication.
+        let asked = |name: &&str| match all {
+            true => *name != overhead::NAME,
+            false => experiments.iter().any(|one| one == name),
+        };
+        let names = experiments.iter().filter(|name| !OTHERS.contains(&name.as_str()));
+        let (apart, names) = (OTHERS.into_iter().filter(asked).collect(), names.cloned().collect());
+        Self { apart, names, all }
     }
 
-    /// Those that have tables of their own, in the order in which they run.
-    fn apart(&self) -> Vec<&'static str> {
-        let asked = [
-            (self.traces, moca::NAME),
-            (self.huge_pages, huge_pages::NAME),
-            (self.free_memory, fragmentation::NAME),
-            (self.simulated, colloid::NAME),
-        ];
-        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+    fn simulated(&self) -> bool {
+        self.apart.contains(&colloid::NAME)
     }
 
     /// Whether one is root's that this process may not run.
     fn is_roots(&self) -> bool {
-        (self.huge_pages || self.free_memory) && Linux::live().may_compact().is_err()
+        let roots = [huge_pages::NAME, fragmentation::NAME];
+        roots.iter().any(|name| self.apart.contains(name)) && Linux::live().may_compact().is_err()
     }
 
     /// Whether there are any that run programs.
     fn programs(&self) -> bool {
         self.all || !self.names.is_empty()
     }
+
+    /// The one with tables of its own that is all that was asked for: its tables are the answer.
+    fn alone(&self) -> Option<&'static str> {
+        match self.apart[..] {
+            [one] if !self.programs() && one != colloid::NAME => Some(one),
+            _ => None,
+        }
+    }
 }
+
+/// What came of a run, beside the programs on allocators.
+#[derive(Default)]
+struct Run {
+    outcomes: Outcomes,
+    text: String,
+    /// Whether a cell failed.
+    failed: bool,
+    interrupted: bool,
+}
+
+/// Why an experiment did not run whose turn had not come.
+const ENDED: &str = "this run was ended before";
 
 fn scale(text: &str) -> Result<f64, String> {
     let fits = |scale: &f64| *scale > 0.0 && *scale <= 10.0;
@@ -196,12 +205,6 @@ impl Arguments {
             return self.submit(on);
         }
         self.check(&self.experiments)?;
-        if let Some(name) = self.experiments.iter().find(|name| ALONE.contains(&name.as_str()))
-            && !self.list
-        {
-            ensure!(self.experiments.len() == 1, "{name} runs by itself (run it once for each)");
-            return self.alone(name);
-        }
         let asked = Asked::of(&self.experiments);
         let experiments = match asked.programs() {
             true => experiment::select(&asked.names, &OTHERS)?,
@@ -219,55 +222,62 @@ impl Arguments {
         let mut machine = Machine::detect(&executable);
         let plan = Plan::new(experiments, &options, &mut machine, &inputs)?;
         let is_roots = plan.is_roots() || asked.is_roots();
-        if plan.cells() == 0 && asked.apart().is_empty() {
-            say_skipped(&plan.skipped);
-            eprintln!("pagemill: nothing of what was asked for can run here");
-            return Ok(Apart::default().exit(false, false, is_roots));
+        if plan.cells() == 0 && asked.apart.is_empty() {
+            return Ok(nothing_runs(&plan.skipped, is_roots));
         }
         let directory = self.directory();
-        let store = Store::create(&directory, self.force)?;
         let keep = Keep::new(&directory)?;
-        let facts = machine_facts();
         let stage = fleet::stage(&signals, executable);
+        let mut planned = self.planned(&asked.apart, &plan, &stage, &inputs)?;
+        planned.turns.retain(|turn| !planned.missing.contains(&turn.cell.experiment.as_str()));
+        keep::same(&directory, &planned.turns)?;
+        let store = Store::create(&directory, self.force)?;
+        let facts = machine_facts();
         let begun = store.write("run.json", &self.run_json(&plan, &facts)?);
-        let begun =
-            begun.and_then(|()| self.write_plan(&asked, &plan, &stage, &inputs, &directory));
+        let begun = begun.and_then(|()| self.matrix_of(&planned).plan(&directory));
         begun.inspect_err(|_| store.unmake())?;
-        self.announce(&plan, asked.simulated, &directory)?;
+        say_skipped(&plan.skipped);
         let runs = &mut plan.runs(&stage, &inputs, &options);
-        let (finished, interrupted) = cells_of("reproduce", runs, &stage, (&store, &keep))?;
-        let apart = self.apart(&asked, &stage, &inputs, (&store, &keep), interrupted)?;
-        if !asked.programs() && !asked.simulated {
-            return self.conclude_apart(&store, &apart, is_roots);
-        }
-        let (interrupted, outcomes) = (apart.interrupted, apart.outcomes());
+        let (finished, interrupted) = self.cells("reproduce", runs, &stage, (&store, &keep))?;
+        let run = self.apart(&asked, &stage, &inputs, (&store, &keep), interrupted)?;
         let circumstances = Circumstances {
             quick: self.quick,
-            interrupted,
+            interrupted: run.interrupted,
             seed: self.seed,
             machine: facts,
             skipped: plan.skipped.clone(),
         };
         let summary = summary::summarise(&Shown::of(&plan), &finished, circumstances)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
-        self.store(&store, &summary, &apart.text, None, outcomes)?;
+        self.store(&store, &summary, &run, None)?;
         // One that was sent again, as timeout(1) does, does not cut off the tables.
-        if let Some(held) = interrupted.then_some(signals) {
+        if let Some(held) = run.interrupted.then_some(signals) {
             std::mem::forget(held);
         }
-        let mut finished_figure = |part: &colloid::Report| {
-            self.store(&store, &summary, &apart.text, Some(part), outcomes).map(drop)
-        };
-        let report = (asked.simulated && !interrupted)
+        let mut finished_figure =
+            |part: &colloid::Report| self.store(&store, &summary, &run, Some(part)).map(drop);
+        let report = (asked.simulated() && !run.interrupted)
             .then(|| self.simulate(&store, &keep, &mut finished_figure))
             .transpose()?;
-        self.conclude(&store, &summary, &apart.text, report.as_ref(), outcomes)?;
-        let failed = finished.iter().any(|(_, outcome)| outcome.is_err());
-        Ok(apart.exit(plan.cells() > 0 || asked.simulated, failed, is_roots))
+        self.conclude(&store, &summary, &run, report.as_ref(), asked.alone().is_none())?;
+        let failed = run.failed || finished.iter().any(|(_, outcome)| outcome.is_err());
+        let ran = plan.cells() > 0 || asked.simulated() || !run.outcomes.tables.is_empty();
+        Ok(match () {
+            () if run.interrupted => Exit::Code(130),
+            () if !ran => no_answer(&run.outcomes.absent, is_roots),
+            () if failed => Exit::Finding,
+            () => Exit::Ok,
+        })
     }
 
     /// Refuses what was chosen of no experiment that was asked for.
     fn check(&self, experiments: &[String]) -> Result<()> {
+        let by_itself = experiments == [fragmentation::NAME];
+        ensure!(
+            !self.full_size || self.list || by_itself,
+            "--full-size is of {} by itself",
+            fragmentation::NAME
+        );
         chosen::check(experiments, self.arms.is_some(), self.programs.is_some())
     }
 
@@ -280,7 +290,45 @@ impl Arguments {
             scale: self.scale,
             settle: self.settle,
             seed: self.seed,
+            full_size: self.full_size,
         }
+    }
+
+    /// An experiment that has tables of its own and runs here, if it is one of those.
+    fn measured<'a>(
+        &'a self,
+        name: &str,
+        stage: &'a Stage<'a>,
+        inputs: &'a Inputs,
+    ) -> Result<Option<Box<dyn Apart + 'a>>> {
+        let (quick, reps, seed) = (self.quick, self.reps, self.seed);
+        let (programs, arms) = (self.programs(name), self.arms(name));
+        Ok(Some(match name {
+            overhead::NAME => {
+                Box::new(overhead::Costs::new(overhead::Options::new(quick, reps, seed), stage)?)
+            }
+            moca::NAME => {
+                let mut options = moca::Options::new(quick, reps);
+                options.only(programs)?;
+                Box::new(moca::Traces::new(options, stage)?)
+            }
+            huge_slices::NAME => {
+                let mut options = huge_slices::Options::new(quick, reps, seed);
+                options.only(programs)?;
+                Box::new(huge_slices::Slices::new(options, stage))
+            }
+            huge_pages::NAME => {
+                let mut options = huge_pages::Options::new(quick, reps, self.scale, seed);
+                options.only(programs, arms)?;
+                Box::new(huge_pages::Policies::new(options, stage, inputs))
+            }
+            fragmentation::NAME => {
+                let mut options = fragmentation::Options::new(quick, self.full_size, reps);
+                options.only(programs, arms)?;
+                Box::new(fragmentation::Study::new(options, stage))
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// The cells of an experiment that has tables of its own, if it is one of those.
@@ -290,200 +338,116 @@ impl Arguments {
         stage: &'a Stage<'a>,
         inputs: &'a Inputs,
     ) -> Result<Option<Box<dyn Series + 'a>>> {
-        Ok(match name {
-            colloid::NAME => Some(Box::new(colloid::Modelled::new(self.simulated()?)?)),
-            moca::NAME => Some(Box::new(moca::Traces::new(self.traced()?, stage)?)),
-            huge_pages::NAME => {
-                Some(Box::new(huge_pages::Policies::new(self.policies()?, stage, inputs)))
-            }
-            fragmentation::NAME => {
-                Some(Box::new(fragmentation::Study::new(self.studied()?, stage)))
-            }
-            _ => None,
-        })
+        if name == colloid::NAME {
+            return Ok(Some(Box::new(colloid::Modelled::new(self.simulated()?))));
+        }
+        Ok(self.measured(name, stage, inputs)?.map(|one| one as Box<dyn Series>))
     }
 
-    /// Runs the experiments that have tables of their own, unless all was `interrupted`.
+    /// Runs the experiments that have tables of their own and run here, unless all was `interrupted`.
     fn apart(
         &self,
         asked: &Asked,
         stage: &Stage<'_>,
         inputs: &Inputs,
-        (store, keep): (&Store, &Keep),
+        kept: (&Store, &Keep),
         interrupted: bool,
-    ) -> Result<Apart> {
-        let mut apart = Apart { interrupted, ..Apart::default() };
-        if asked.traces && !apart.interrupted {
-            (apart.traced, apart.untraced) =
-                self.traces(stage, (store, keep), &mut apart.absent)?;
-            apart.took_in(|apart| apart.traced.as_ref().map(|it| (it.text(), it.interrupted)));
+    ) -> Result<Run> {
+        let mut run = Run { interrupted, ..Run::default() };
+        for &name in &asked.apart {
+            if run.interrupted {
+                run.outcomes.absent.push((name, ENDED.to_owned()));
+            } else if let Some(series) = self.measured(name, stage, inputs)? {
+                self.one_apart((name, asked.alone() == Some(name)), series, stage, kept, &mut run)?;
+            }
         }
-        // Last, for they break up the memory that the programs ran on.
-        if asked.huge_pages && !apart.interrupted {
-            apart.huge = self.huge_pages(stage, inputs, (store, keep), &mut apart.absent)?;
-            apart.took_in(|apart| apart.huge.as_ref().map(|it| (it.text(), it.interrupted)));
-        }
-        if asked.free_memory && !apart.interrupted {
-            apart.studied = self.free_memory(stage, (store, keep), &mut apart.absent)?;
-            apart.took_in(|apart| apart.studied.as_ref().map(|it| (it.text(), it.interrupted)));
-        }
-        if apart.interrupted {
-            let ended = asked.apart().into_iter().filter(|name| !apart.knows(name));
-            let ended: Vec<_> = ended.map(|name| (name, ENDED.to_owned())).collect();
-            apart.absent.extend(ended);
-        }
-        Ok(apart)
+        Ok(run)
     }
 
-    /// Nothing else was asked for.
-    fn conclude_apart(&self, store: &Store, apart: &Apart, is_roots: bool) -> Result<Exit> {
-        let page = html::apart(apart.outcomes());
-        page.as_ref().map_or(Ok(()), |page| store.write("report.html", page))?;
-        if !self.json {
-            print!("{}", apart.text);
-            ending(&Scoreboard::of(None, None, apart.outcomes()));
-        }
-        let results = store.directory();
-        eprintln!("pagemill: results in {}", results.display());
-        if page.is_some() {
-            eprintln!("next: open {}", results.join("report.html").display());
-        }
-        Ok(apart.exit(false, false, is_roots))
-    }
-
-    /// An experiment of one's own asking: tables in files of its name.
-    fn alone(&self, name: &str) -> Result<Exit> {
-        let linux = Linux::live();
-        // The tracer of huge-slices sleeps until its program stops.
-        let watched = if name == HUGE_SLICES { &ENDING_AND_CHILD[..] } else { ENDING };
-        let signals = signal::Signals::block(watched)?;
-        let mut steps = Progress::logged(name);
-        let say = |step: &str| steps.say(step);
-        let (title, tables, charts, data, interrupted) = match name {
-            overhead::NAME => {
-                let options = overhead::Options::new(self.quick, self.reps, self.seed);
-                let outcome = overhead::run(&linux, options, &signals, say)?;
-                (overhead::TITLE, outcome.tables(), Vec::new(), outcome.json(), outcome.interrupted)
-            }
-            #[cfg(target_arch = "x86_64")]
-            huge_slices::NAME => {
-                if let Some(why) = huge_slices::missing(&linux) {
-                    eprintln!("pagemill: {name} cannot run here: {why}");
-                    return Ok(Exit::Unsupported);
-                }
-                let programs = self.programs.as_deref();
-                let options =
-                    huge_slices::Options::new(self.quick, self.reps, self.seed, programs)?;
-                let outcome = huge_slices::run(&linux, options, &signals, say)?;
-                let (tables, charts) = (outcome.tables(), outcome.charts());
-                (huge_slices::TITLE, tables, charts, outcome.json(), outcome.interrupted)
-            }
-            _ => {
-                eprintln!("pagemill: {name} runs on x86-64 only");
-                return Ok(Exit::Unsupported);
-            }
-        };
-        drop(steps);
-        let store = Store::create(&self.directory(), self.force)?;
-        let data = serde_json::to_string_pretty(&data)? + "\n";
-        let text = as_text(name, title, &tables);
-        store.write(&format!("{name}.json"), &data)?;
-        store.write(&format!("{name}.txt"), &text)?;
-        store.write(&format!("{name}.html"), as_html(name, title, &tables, &charts))?;
-        match self.json {
-            true => answer(&data)?,
-            false => print!("{text}"),
-        }
-        if interrupted {
-            eprintln!("pagemill: {name} was interrupted; what was measured by then is kept");
-        }
-        eprintln!("pagemill: results in {}", store.directory().display());
-        Ok(if interrupted { Exit::Code(130) } else { Exit::Ok })
-    }
-
-    /// The tables of the fragmentation study, in files of their own; `None`, and why, if they cannot be
-    /// made here.
-    fn free_memory(
+    /// Runs one of them, and puts its tables into files of its name.
+    fn one_apart(
         &self,
+        (name, is_answer): (&'static str, bool),
+        mut series: Box<dyn Apart + '_>,
         stage: &Stage<'_>,
-        (store, keep): (&Store, &Keep),
-        absent: &mut Vec<(&'static str, String)>,
-    ) -> Result<Option<fragmentation::Outcome>> {
-        let name = fragmentation::NAME;
-        if let Some(reason) = fragmentation::missing(&stage.linux) {
-            eprintln!("pagemill: skipped {name}: {reason}");
-            absent.push((name, reason));
-            return Ok(None);
+        kept: (&Store, &Keep),
+        run: &mut Run,
+    ) -> Result<()> {
+        let mut absent = |why: String| {
+            eprintln!("pagemill: skipped {name}: {why}");
+            run.outcomes.absent.push((name, why));
+        };
+        if let Some(why) = series.missing() {
+            absent(why);
+            return Ok(());
         }
-        let options = self.studied()?;
-        let mut study = fragmentation::Study::new(options.clone(), stage);
-        let (finished, interrupted) = self.cells(name, &mut study, stage, (store, keep))?;
-        drop(study);
-        let outcome = fragmentation::Outcome::of(options, &finished, interrupted);
-        store.write("fragmentation.html", outcome.html())?;
-        self.write(name, store, &outcome.json(), outcome.text())?;
-        Ok(Some(outcome))
+        with_steps(name, |mut say| {
+            series.leave_out(Some(&mut say));
+            Ok(())
+        })?;
+        let (finished, interrupted) = self.cells(name, series.as_mut(), stage, kept)?;
+        run.interrupted = interrupted;
+        if interrupted {
+            let results = kept.0.directory().display();
+            eprintln!("pagemill: {name} goes on where it was with -f -o {results}");
+        }
+        match series.outcome(&finished, interrupted) {
+            Err(why) => absent(why),
+            Ok(tables) => {
+                run.failed |= finished.iter().any(|(_, outcome)| outcome.is_err());
+                let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
+                let mut machine = vec![format!("{}, {now}", pagemill_model::TOOL)];
+                machine.extend(machine_facts().into_iter().chain(load()));
+                self.write(name, kept.0, tables.as_ref(), &machine, is_answer)?;
+                run.text.push_str(&tables.text());
+                run.outcomes.tables.push((name, tables));
+            }
+        }
+        Ok(())
     }
 
-    /// How the free memory is studied.
-    fn studied(&self) -> Result<fragmentation::Options> {
-        let mut options = fragmentation::Options::new(self.quick, self.reps);
-        let name = fragmentation::NAME;
-        options.only(self.programs(name), self.arms(name))?;
-        Ok(options)
+    /// Writes the tables of an experiment, which are the answer, too, where they are all that was asked for.
+    fn write(
+        &self,
+        name: &str,
+        store: &Store,
+        tables: &dyn Tables,
+        machine: &[String],
+        is_answer: bool,
+    ) -> Result<()> {
+        for (file, bytes) in tables.files(machine)? {
+            store.write(file, bytes)?;
+        }
+        let mut page = Page::new(&format!("pagemill reproduce {name}"));
+        tables.page(&mut page);
+        let data = serde_json::to_string_pretty(&tables.json())? + "\n";
+        store.write(&format!("{name}.json"), &data)?;
+        store.write(&format!("{name}.txt"), tables.text())?;
+        store.write(&format!("{name}.html"), page.finish())?;
+        if self.json && is_answer {
+            answer(&data)?;
+        }
+        Ok(())
     }
 
-    /// Runs the cells of an experiment with tables of its own that are not kept, and says before how many there are.
+    /// Runs the cells that are not kept, each step shown, and says before how many there are.
     fn cells(
         &self,
         name: &str,
         series: &mut dyn Series,
         stage: &Stage<'_>,
-        kept: (&Store, &Keep),
+        (store, keep): (&Store, &Keep),
     ) -> Result<(Vec<Finished>, bool)> {
-        let (cells, takes) = series::amount(series);
-        eprintln!("pagemill: {name}: {cells} cells, about {}", minutes(takes));
-        let (finished, interrupted) = cells_of(name, series, stage, kept)?;
-        if interrupted {
-            let results = kept.0.directory().display();
-            eprintln!("pagemill: {name} goes on where it was with -f -o {results}");
+        let amount = series::amount(series, Some(keep));
+        if amount.cells > 0 {
+            eprintln!("pagemill: {name}: {amount}");
         }
-        Ok((finished, interrupted))
-    }
-
-    /// Access traces of the NAS kernels, in files of their own; `None`, and why, if they cannot be made here.
-    /// The flag tells whether a run failed.
-    fn traces(
-        &self,
-        stage: &Stage<'_>,
-        kept: (&Store, &Keep),
-        absent: &mut Vec<(&'static str, String)>,
-    ) -> Result<(Option<moca::Outcome>, bool)> {
-        let options = self.traced()?;
-        let mut traces = moca::Traces::new(options.clone(), stage)?;
-        let (finished, interrupted) = self.cells(moca::NAME, &mut traces, stage, kept)?;
-        let outcome = match moca::Outcome::of(options, &finished, interrupted) {
-            Ok(outcome) => outcome,
-            Err(why) => {
-                eprintln!("pagemill: skipped {}: {why}", moca::NAME);
-                absent.push((moca::NAME, why));
-                return Ok((None, false));
-            }
-        };
-        let now = store::timestamp(UNIX_EPOCH.elapsed().unwrap_or_default());
-        let mut machine = vec![format!("{}, {now}", pagemill_model::TOOL)];
-        machine.extend(machine_facts());
-        machine.extend(load());
-        let run = Kept { outcome, machine };
-        self.keep_traces(kept.0, &run)?;
-        Ok((Some(run.outcome), finished.iter().any(|(_, outcome)| outcome.is_err())))
-    }
-
-    /// Which kernels are traced, and how.
-    fn traced(&self) -> Result<moca::Options> {
-        let mut options = moca::Options::new(self.quick, self.reps);
-        options.only(self.programs(moca::NAME))?;
-        Ok(options)
+        with_steps(name, |say| {
+            series::all(series, stage, (Some(store), keep), &mut |step| {
+                say(&step.words());
+                Ok(())
+            })
+        })
     }
 
     /// The tables of a run whose figures were kept; in files, too, where a directory is named.
@@ -501,71 +465,30 @@ impl Arguments {
                 Kept::read(&bytes).with_context(|| format!("{} is no kept run", path.display()))?
             }
         };
-        if !self.json {
-            print!("{}", kept.outcome.text());
-        } else if self.output.is_none() {
-            crate::answer::print("reproduce", kept.outcome.json())?;
-        }
         eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));
-        if self.output.is_some() {
-            let store = Store::create(&self.directory(), self.force)?;
-            self.keep_traces(&store, &kept)?;
-            eprintln!("pagemill: results in {}", store.directory().display());
+        let machine = kept.machine;
+        let mut run = Run { text: kept.outcome.text(), ..Run::default() };
+        let interrupted = kept.outcome.interrupted;
+        let data = kept.outcome.json();
+        let store = self.output.as_ref().map(|it| Store::create(it, self.force)).transpose()?;
+        if let Some(store) = &store {
+            self.write(moca::NAME, store, &kept.outcome, &machine, false)?;
+        }
+        run.outcomes.tables.push((moca::NAME, Box::new(kept.outcome)));
+        let circumstances = Circumstances { interrupted, machine, ..Circumstances::default() };
+        let summary = summary::summarise(&[], &[], circumstances)?;
+        match store {
+            Some(store) => self.conclude(&store, &summary, &run, None, false)?,
+            None if !self.json => {
+                print!("{}", run.text);
+                ending(&Scoreboard::of(Some(&summary), None, &run.outcomes));
+            }
+            None => {}
+        }
+        if self.json {
+            crate::answer::print("reproduce", data)?;
         }
         Ok(Exit::Ok)
-    }
-
-    fn keep_traces(&self, store: &Store, kept: &Kept) -> Result<()> {
-        store.write("moca.csv", kept.outcome.csv())?;
-        store.write("moca.parquet", kept.write()?)?;
-        self.write(moca::NAME, store, &kept.outcome.json(), kept.outcome.text())
-    }
-
-    /// Writes the tables of an experiment, which are the answer, too, where it is all that was asked for.
-    fn write(&self, name: &str, store: &Store, tables: &Value, text: String) -> Result<()> {
-        let data = serde_json::to_string_pretty(tables)? + "\n";
-        store.write(&format!("{name}.json"), &data)?;
-        store.write(&format!("{name}.txt"), text)?;
-        if self.json && self.experiments == [name] {
-            answer(&data)?;
-        }
-        Ok(())
-    }
-
-    /// Programs under huge page policies, in files of their own; `None`, and why, if they cannot be run here.
-    fn huge_pages(
-        &self,
-        stage: &Stage<'_>,
-        inputs: &Inputs,
-        kept: (&Store, &Keep),
-        absent: &mut Vec<(&'static str, String)>,
-    ) -> Result<Option<huge_pages::Outcome>> {
-        let name = huge_pages::NAME;
-        if let Some(reason) = huge_pages::missing(&stage.linux) {
-            eprintln!("pagemill: skipped {name}: {reason}");
-            absent.push((name, reason));
-            return Ok(None);
-        }
-        let mut policies = huge_pages::Policies::new(self.policies()?, stage, inputs);
-        with_steps(name, |mut say| {
-            policies.leave_out(Some(&mut say));
-            Ok(())
-        })?;
-        let (finished, interrupted) = self.cells(name, &mut policies, stage, kept)?;
-        let outcome = policies.outcome(&finished, interrupted);
-        let mut page = Page::new("pagemill reproduce huge-pages");
-        outcome.page(&mut page);
-        kept.0.write("huge-pages.csv", outcome.csv())?;
-        kept.0.write("huge-pages.html", page.finish())?;
-        self.write(name, kept.0, &outcome.json(), outcome.text())?;
-        Ok(Some(outcome))
-    }
-
-    /// Which programs run under which policies.
-    fn policies(&self) -> Result<huge_pages::Options> {
-        let mut options = huge_pages::Options::new(self.quick, self.reps, self.scale, self.seed);
-        options.only(self.programs(huge_pages::NAME), self.arms(huge_pages::NAME))?;
-        Ok(options)
     }
 
     fn directory(&self) -> PathBuf {
@@ -603,24 +526,6 @@ impl Arguments {
         Ok(serde_json::to_string_pretty(&run)? + "\n")
     }
 
-    /// Says what is about to happen and what is not.
-    fn announce(&self, plan: &Plan, simulated: bool, directory: &Path) -> Result<()> {
-        say_skipped(&plan.skipped);
-        if plan.cells() > 0 {
-            eprintln!("pagemill: {} runs, about {}", plan.cells(), minutes(plan.estimate()));
-        }
-        if simulated {
-            let (cells, takes) = series::amount(&colloid::Modelled::new(self.simulated()?)?);
-            eprintln!(
-                "pagemill: {}: {cells} cells, about {}; ended before, it goes on with -f -o {}",
-                colloid::NAME,
-                minutes(takes),
-                directory.display()
-            );
-        }
-        Ok(())
-    }
-
     /// The published evaluation of Colloid on the simulated machine.
     fn simulate(
         &self,
@@ -629,13 +534,17 @@ impl Arguments {
         made: &mut dyn FnMut(&colloid::Report) -> Result<()>,
     ) -> Result<colloid::Report> {
         let options = self.simulated()?;
+        let amount = series::amount(&colloid::Modelled::new(options.clone()), Some(keep));
+        let directory = store.directory().display();
+        let name = colloid::NAME;
+        eprintln!("pagemill: {name}: {amount}; ended before, it goes on with -f -o {directory}");
         with_steps("simulated", |say| colloid::run(&options, (Some(store), keep), say, made))
     }
 
     /// Which figures of the simulated machine are made.
     fn simulated(&self) -> Result<colloid::Options> {
         let mut options = colloid::Options::new(self.quick, self.seed)?;
-        options.only(self.programs(colloid::NAME));
+        options.only(self.programs(colloid::NAME))?;
         Ok(options)
     }
 
@@ -654,47 +563,49 @@ impl Arguments {
         &self,
         store: &Store,
         summary: &Summary,
-        more: &str,
+        run: &Run,
         simulated: Option<&colloid::Report>,
-        outcomes: Outcomes<'_>,
     ) -> Result<(String, String)> {
         let mut text =
             if summary.sections.is_empty() { String::new() } else { terminal::render(summary) };
-        text.push_str(more);
+        text.push_str(&run.text);
         let mut data = serde_json::to_value(summary)?;
-        data["scoreboard"] =
-            serde_json::to_value(Scoreboard::of(Some(summary), simulated, outcomes))?;
+        let board = Scoreboard::of(Some(summary), simulated, &run.outcomes);
+        data["scoreboard"] = serde_json::to_value(board)?;
         if let Some(report) = simulated {
             text.push_str(&format!("\n{}: {}", colloid::NAME, report.text()));
             data["colloid"] = serde_json::to_value(report)?;
         }
         let data = serde_json::to_string_pretty(&data)? + "\n";
-        let page = html::render(summary, simulated, outcomes);
+        let page = html::render(summary, simulated, &run.outcomes);
         let files = [("summary.json", &data), ("report.txt", &text), ("report.html", &page)];
         let written = files.into_iter().try_for_each(|(name, text)| store.write(name, text));
         written.context("all that ran is kept; the same command makes the tables (with -f)")?;
         Ok((text, data))
     }
 
+    /// Writes the files, and answers: with the summary if that `is_answer`.
     fn conclude(
         &self,
         store: &Store,
         summary: &Summary,
-        more: &str,
+        run: &Run,
         simulated: Option<&colloid::Report>,
-        outcomes: Outcomes<'_>,
+        is_answer: bool,
     ) -> Result<()> {
-        let (text, data) = self.store(store, summary, more, simulated, outcomes)?;
+        let (text, data) = self.store(store, summary, run, simulated)?;
         match self.json {
-            true => answer(&data)?,
-            // One experiment's tables are what was asked for; of all, they are in the files.
-            false if self.experiments.is_empty() => {}
-            false => print!("{text}"),
+            true if is_answer => answer(&data)?,
+            true => {}
+            false => {
+                // One experiment's tables are what was asked for; of all, they are in the files.
+                if !self.experiments.is_empty() {
+                    print!("{text}");
+                }
+                ending(&Scoreboard::of(Some(summary), simulated, &run.outcomes));
+            }
         }
-        if !self.json {
-            ending(&Scoreboard::of(Some(summary), simulated, outcomes));
-        }
-        if summary.interrupted {
+        if summary.of.interrupted {
             eprintln!("pagemill: interrupted; the runs that were finished are kept");
         }
         let results = store.directory();
@@ -702,6 +613,29 @@ impl Arguments {
         eprintln!("next: open {}", results.join("report.html").display());
         Ok(())
     }
+}
+
+/// Says that nothing of what was asked for can run here, and why.
+fn nothing_runs(skipped: &[Skipped], is_roots: bool) -> Exit {
+    say_skipped(skipped);
+    eprintln!("pagemill: nothing of what was asked for can run here");
+    let words = |skip: &Skipped| match &skip.arm {
+        Some(arm) => (arm.clone(), skip.reason.clone()),
+        None => (skip.experiment.clone(), skip.reason.clone()),
+    };
+    let whys: Vec<_> = skipped.iter().map(words).collect();
+    let whys: Vec<(&str, String)> =
+        whys.iter().map(|(what, why)| (what.as_str(), why.clone())).collect();
+    no_answer(&whys, is_roots)
+}
+
+/// The exit of who ran nothing, which a reader of JSON is told with the reasons.
+fn no_answer(whys: &[(&str, String)], is_roots: bool) -> Exit {
+    let exit = if is_roots { Exit::Permission } else { Exit::Unsupported };
+    let whys = whys.iter().map(|(what, why)| format!("{what}: {why}")).collect::<Vec<_>>();
+    let why = format!("nothing of what was asked for can run here: {}", whys.join("; "));
+    crate::answer::error(exit.status(), Some(&why));
+    exit
 }
 
 /// Says what does not run, and why.
@@ -727,12 +661,6 @@ fn answer(data: &str) -> Result<()> {
 
 /// SIGINT, SIGTERM, SIGHUP.
 const ENDING: &[i32] = &[2, 15, 1];
-
-/// These, and the end of a child.
-const ENDING_AND_CHILD: [i32; 4] = [2, 15, 1, signal::CHILD];
-
-/// Experiments that run only when they are named, each by itself.
-const ALONE: [&str; 2] = [overhead::NAME, HUGE_SLICES];
 
 /// Facts about the machine that figures depend on.
 fn machine_facts() -> Vec<String> {
@@ -762,21 +690,6 @@ fn load() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let averages: Vec<&str> = text.split(' ').take(3).collect();
     Some(format!("load averages at its end: {}", averages.join(" ")))
-}
-
-/// Runs cells that are not kept, each step shown.
-fn cells_of(
-    name: &str,
-    series: &mut dyn Series,
-    stage: &Stage<'_>,
-    (store, keep): (&Store, &Keep),
-) -> Result<(Vec<Finished>, bool)> {
-    with_steps(name, |say| {
-        series::all(series, stage, (Some(store), keep), &mut |step| {
-            say(&step.words());
-            Ok(())
-        })
-    })
 }
 
 /// Does something whose steps are shown.

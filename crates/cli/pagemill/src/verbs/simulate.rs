@@ -431,13 +431,13 @@ impl Arguments {
     }
 
     fn figures(&self, machine: Machine) -> Result<Exit> {
-        let options = colloid::Options {
+        let mut options = colloid::Options::new(self.quick, self.seed)?;
+        options.only(Some(&self.figure))?;
+        options = colloid::Options {
             machine,
-            figures: self.figure.clone(),
-            quick: self.quick,
             sensitivity: self.sensitivity,
-            seed: self.seed,
             points: self.points,
+            ..options
         };
         let mut progress = Progress::new("simulate");
         let scratch = tempfile::tempdir()?;

@@ -12,6 +12,7 @@ use pagemill_model::whole;
 use serde_json::Value;
 
 use super::matrix::{self, Matrix};
+use crate::apart::Outcomes;
 use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition;
@@ -20,7 +21,7 @@ use crate::reproduce::keep::{self, Kept, Of};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
-use crate::{colloid, fragmentation, huge_pages, moca};
+use crate::{colloid, registry};
 
 /// The rows that are no figures.
 const FAILED: &str = "failed";
@@ -41,8 +42,6 @@ pub struct Collected {
     pub missing: Vec<String>,
     /// Results directories of earlier versions, which did not write down what they were to run.
     pub unlisted: Vec<PathBuf>,
-    /// Experiments that are one cell: name, results directory, whether it is finished.
-    pub whole: Vec<(String, PathBuf, bool)>,
     /// Cells that were there more than once; of each, one is taken.
     pub duplicates: usize,
     /// What is in the place of a cell but is none.
@@ -118,9 +117,9 @@ impl Collected {
                 *of == kept.of,
                 "cells of different runs: {} was run with {}, {} with {} (collect them apart)",
                 one.name(),
-                options(of),
+                of,
                 cell.name(),
-                options(&kept.of)
+                kept.of
             );
         }
         Ok(())
@@ -139,22 +138,10 @@ impl Collected {
 
     fn missing(&mut self, results: &Path, matrix: &Matrix) {
         let have = |called: &Cell| self.cells.iter().any(|(cell, _)| cell == called);
-        let mut missing = Vec::new();
-        for number in 1..=matrix.cells.len() {
-            let name = &matrix.cells[number - 1];
-            match matrix.cell(name) {
-                Ok(matrix::Name::Program(cell)) if have(&cell) => {}
-                Ok(matrix::Name::Whole(name)) => {
-                    let done = matrix::done_mark(results, &name).exists();
-                    if !done {
-                        missing.push(matrix.words(results, number));
-                    }
-                    let directory = matrix::whole_directory(results, &name);
-                    self.whole.push((name, directory, done));
-                }
-                _ => missing.push(matrix.words(results, number)),
-            }
-        }
+        let is_missing =
+            |number: &usize| !matrix.cell(&number.to_string()).is_ok_and(|cell| have(&cell));
+        let missing = (1..=matrix.cells.len()).filter(is_missing);
+        let missing: Vec<_> = missing.map(|number| matrix.words(results, number)).collect();
         self.missing.extend(missing);
         self.missing.sort();
         self.missing.dedup();
@@ -221,24 +208,9 @@ impl Collected {
         made.map(|(cells, of)| colloid::Report::of(&cells, of)).transpose()
     }
 
-    /// What the cells of access traces came to, if there are any.
-    pub fn traced(&self) -> Option<moca::Outcome> {
-        let (cells, of) = self.of(moca::NAME)?;
-        moca::Outcome::collected(&cells, of, !self.missing.is_empty()).ok()
-    }
-
-    /// What the cells of programs under huge page policies came to, if there are any.
-    pub fn huge_pages(&self) -> Option<huge_pages::Outcome> {
-        let (cells, of) = self.of(huge_pages::NAME)?;
-        Some(huge_pages::Outcome::collected(&cells, of, !self.missing.is_empty()))
-    }
-
-    /// What the cells of the study of free memory came to, if there are any.
-    pub fn studied(&self) -> Option<fragmentation::Outcome> {
-        let (cells, of) = self.of(fragmentation::NAME)?;
-        let repetitions = cells.iter().map(|(cell, _)| cell.repetition).max();
-        let options = fragmentation::Options::new(of.scale < 1.0, repetitions);
-        Some(fragmentation::Outcome::of(options, &cells, !self.missing.is_empty()))
+    /// What the cells of experiments with tables of their own came to.
+    pub fn outcomes(&self) -> Outcomes {
+        registry::collected(|name| self.of(name), !self.missing.is_empty())
     }
 
     /// The tables of a run, from the cells that there are.
@@ -276,11 +248,6 @@ impl Collected {
         };
         summary::summarise(&shown, &finished, circumstances)
     }
-}
-
-fn options(of: &Of) -> String {
-    let window = of.window.map_or(String::new(), |seconds| format!(", a window of {seconds} s"));
-    format!("seed {}, scale {}{window}", of.seed, of.scale)
 }
 
 /// The rows of a cell.
@@ -472,8 +439,12 @@ mod tests {
     #[test]
     fn cells_that_nobody_finished_are_told_with_who_began_them() {
         let room = tempfile::tempdir().unwrap();
-        let names =
-            ["pauses/churn/glibc/1", "pauses/churn/glibc/2", "pauses/churn/glibc/3", "moca"];
+        let names = [
+            "pauses/churn/glibc/1",
+            "pauses/churn/glibc/2",
+            "pauses/churn/glibc/3",
+            "moca/bt.A.1/faults/1",
+        ];
         matrix(&names).write(room.path()).unwrap();
         put(room.path(), &cell("glibc", 1), &kept(2.0));
         let lock = keep::path(room.path(), &cell("glibc", 2)).with_extension("lock");
@@ -482,12 +453,12 @@ mod tests {
         assert_eq!(
             collected.missing,
             [
-                "moca (not begun)",
+                "moca/bt.A.1/faults/1 (not begun)",
                 "pauses/churn/glibc/2 (begun on n2, process 7)",
                 "pauses/churn/glibc/3 (not begun)"
             ]
         );
-        assert!(collected.summary().unwrap().interrupted);
+        assert!(collected.summary().unwrap().of.interrupted);
     }
 
     #[test]
@@ -499,10 +470,10 @@ mod tests {
         let collected = Collected::from(&sources).unwrap();
         assert_eq!((collected.missing.len(), &collected.unlisted[..]), (0, &sources[..]));
         let names = ["pauses/churn/glibc/1", "pauses/churn/glibc/2"];
-        matrix(&names).plan(room.path(), &["pauses"]).unwrap();
+        matrix(&names).plan(room.path()).unwrap();
         let collected = Collected::from(&sources).unwrap();
         assert_eq!(collected.missing, ["pauses/churn/glibc/2 (not begun)"]);
-        assert!(collected.unlisted.is_empty() && collected.summary().unwrap().interrupted);
+        assert!(collected.unlisted.is_empty() && collected.summary().unwrap().of.interrupted);
         fs::remove_dir_all(room.path().join("cells")).unwrap();
         assert_eq!(Collected::from(&sources).unwrap().missing.len(), 2, "before the first cell");
     }

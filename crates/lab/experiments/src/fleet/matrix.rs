@@ -1,13 +1,12 @@
 //! The matrix: which cells there are, and what they have in common.
 //!
 //! ```text
-//!  DIR/matrix.json    {"experiments": …, "options": …, "cells": ["pauses/churn/glibc/1", …, "moca"]}
+//!  DIR/matrix.json    {"experiments": …, "options": …, "cells": ["pauses/churn/glibc/1", …]}
 //!  DIR/cells.txt      NUMBER NAME RESULT      a line a cell, for engines and people
 //!  DIR/planned.json   the same of runs on one machine; the next run there may have others
 //! ```
 //!
-//! A cell of an experiment on allocators is named by experiment, case, arm and repetition. The other experiments are
-//! one cell each, whose result is a directory.
+//! A cell is named by experiment, case, arm and repetition.
 
 use std::path::{Path, PathBuf};
 
@@ -49,40 +48,16 @@ pub struct Matrix {
     pub seconds: Vec<Option<f64>>,
 }
 
-/// A cell of a matrix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// A run of a program.
-    Program(Cell),
-    /// All of an experiment of another kind.
-    Whole(String),
-}
-
-impl Name {
-    /// The cell that is so called.
-    fn of(name: &str) -> Option<Self> {
-        if !name.contains('/') {
-            return Some(Self::Whole(name.to_owned()));
-        }
-        let parts: Vec<&str> = name.split('/').collect();
-        let [experiment, case, arm, repetition] = parts[..] else { return None };
-        Some(Self::Program(Cell {
-            experiment: experiment.to_owned(),
-            case: case.to_owned(),
-            arm: arm::known(arm)?,
-            repetition: repetition.parse().ok()?,
-        }))
-    }
-}
-
-/// Where the results of a whole experiment are, in a results directory.
-pub fn whole_directory(results: &Path, name: &str) -> PathBuf {
-    results.join("whole").join(name)
-}
-
-/// The mark of a whole experiment that is finished: its exit status.
-pub fn done_mark(results: &Path, name: &str) -> PathBuf {
-    whole_directory(results, name).join("done.json")
+/// The cell that is so called.
+fn named(name: &str) -> Option<Cell> {
+    let parts: Vec<&str> = name.split('/').collect();
+    let [experiment, case, arm, repetition] = parts[..] else { return None };
+    Some(Cell {
+        experiment: experiment.to_owned(),
+        case: case.to_owned(),
+        arm: arm::known(arm)?,
+        repetition: repetition.parse().ok()?,
+    })
 }
 
 impl Matrix {
@@ -112,7 +87,7 @@ impl Matrix {
         let matrix: Self = serde_json::from_str(&text)
             .with_context(|| format!("{} is no matrix of cells", path.display()))?;
         ensure!(matrix.schema == 1, "{} is of a newer pagemill", path.display());
-        if let Some(odd) = matrix.cells.iter().find(|name| Name::of(name).is_none()) {
+        if let Some(odd) = matrix.cells.iter().find(|name| named(name).is_none()) {
             bail!("{} names {odd:?}, which is no cell", path.display());
         }
         Ok(matrix)
@@ -122,12 +97,13 @@ impl Matrix {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn plan(mut self, results: &Path, asked: &[&str]) -> Result<()> {
+    pub fn plan(mut self, results: &Path) -> Result<()> {
         // Of one that cannot be read nothing is known any more.
         if let Ok(Some(before)) = Self::planned(results) {
             let of = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+            let asked: Vec<String> = self.cells.iter().map(|name| of(name)).collect();
             for (name, seconds) in before.cells.into_iter().zip(before.seconds) {
-                if !asked.contains(&of(&name).as_str()) {
+                if !asked.contains(&of(&name)) {
                     self.cells.push(name);
                     self.seconds.push(seconds);
                 }
@@ -155,7 +131,7 @@ impl Matrix {
             files::write(&results.join(FILE), text, true)?;
         }
         let lines = self.cells.iter().enumerate().map(|(at, name)| {
-            let result = self.result(Path::new(""), name);
+            let result = Self::result(Path::new(""), name);
             format!("{} {name} {}\n", at + 1, result.display())
         });
         files::write(&results.join("cells.txt"), lines.collect::<String>(), true)
@@ -165,7 +141,7 @@ impl Matrix {
     ///
     /// # Errors
     /// For what is neither, with the cell that may have been meant.
-    pub fn cell(&self, called: &str) -> Result<Name> {
+    pub fn cell(&self, called: &str) -> Result<Cell> {
         let by_number = called.parse().ok().and_then(|number: usize| number.checked_sub(1));
         let name = match by_number {
             Some(at) => self.cells.get(at).map(String::as_str),
@@ -176,15 +152,12 @@ impl Matrix {
             let meant = meant(called, known);
             bail!("there is no cell {called:?} among the {}{meant}", self.cells.len());
         };
-        Name::of(name).with_context(|| format!("{name:?} is no cell"))
+        named(name).with_context(|| format!("{name:?} is no cell"))
     }
 
     /// Where the result of a cell is.
-    pub fn result(&self, results: &Path, name: &str) -> PathBuf {
-        match Name::of(name) {
-            Some(Name::Program(cell)) => keep::path(results, &cell),
-            _ => whole_directory(results, name),
-        }
+    pub fn result(results: &Path, name: &str) -> PathBuf {
+        named(name).map_or_else(|| results.to_owned(), |cell| keep::path(results, &cell))
     }
 
     /// Numbers of the cells that this build has not finished, or that failed.
@@ -193,10 +166,7 @@ impl Matrix {
     /// Where this program's file cannot be looked at.
     pub fn left(&self, results: &Path) -> Result<Vec<usize>> {
         let keep = Keep::new(results)?;
-        let done = |name: &String| match Name::of(name) {
-            Some(Name::Program(cell)) => keep.holds(&cell),
-            _ => done_mark(results, name).exists(),
-        };
+        let done = |name: &String| named(name).is_some_and(|cell| keep.holds(&cell));
         let left = self.cells.iter().enumerate().filter(|(_, name)| !done(name));
         Ok(left.map(|(at, _)| at + 1).collect())
     }
@@ -204,14 +174,8 @@ impl Matrix {
     /// The name of a cell by its number, and who began it last, if it is not known to have ended.
     pub fn words(&self, results: &Path, number: usize) -> String {
         let name = &self.cells[number - 1];
-        let last = match Name::of(name) {
-            Some(Name::Program(cell)) => keep::last_begun(results, &cell),
-            _ => whole::text(&whole_directory(results, name).join("lock")).ok(),
-        };
-        last.map_or_else(
-            || format!("{name} (not begun)"),
-            |last| format!("{name} (begun {})", last.trim()),
-        )
+        let last = named(name).and_then(|cell| keep::last_begun(results, &cell));
+        last.map_or_else(|| format!("{name} (not begun)"), |last| format!("{name} (begun {last})"))
     }
 
     /// Roughly how long these cells take one after the other, as far as that is known.
@@ -236,6 +200,7 @@ pub(super) mod tests {
                 scale: 0.1,
                 settle: None,
                 seed: 1,
+                full_size: false,
             },
             cells: cells.iter().map(|&name| name.to_owned()).collect(),
             skipped: Vec::new(),
@@ -246,10 +211,10 @@ pub(super) mod tests {
 
     #[test]
     fn a_cell_is_found_by_name_and_number_and_the_nearest_is_suggested() {
-        let matrix = matrix(&["pauses/churn/glibc/1", "moca"]);
-        let Name::Program(cell) = matrix.cell("1").unwrap() else { panic!("a program") };
+        let matrix = matrix(&["pauses/churn/glibc/1", "huge-slices/xz/profiles/2"]);
+        let cell = matrix.cell("1").unwrap();
         assert_eq!((cell.arm, cell.repetition), ("glibc", 1));
-        assert_eq!(matrix.cell("moca").unwrap(), Name::Whole("moca".into()));
+        assert_eq!(matrix.cell("huge-slices/xz/profiles/2").unwrap().case, "xz");
         for wrong in ["0", "3", "pauses/churn/glibc/2"] {
             assert!(matrix.cell(wrong).is_err(), "{wrong}");
         }
@@ -260,17 +225,17 @@ pub(super) mod tests {
     #[test]
     fn a_directory_keeps_the_matrix_that_it_has() {
         let room = tempfile::tempdir().unwrap();
-        let first = matrix(&["pauses/churn/glibc/1", "moca"]);
+        let first = matrix(&["pauses/churn/glibc/1", "moca/bt.A.1/faults/1"]);
         first.write(room.path()).unwrap();
         first.write(room.path()).unwrap();
         assert_eq!(Matrix::read(room.path()).unwrap(), first);
         let listed = std::fs::read_to_string(room.path().join("cells.txt")).unwrap();
         assert_eq!(
             listed,
-            "1 pauses/churn/glibc/1 cells/pauses/churn/glibc-1.json\n2 moca whole/moca\n"
+            "1 pauses/churn/glibc/1 cells/pauses/churn/glibc-1.json\n2 moca/bt.A.1/faults/1 cells/moca/bt.A.1/faults-1.json\n"
         );
         assert_eq!(first.left(room.path()).unwrap(), [1, 2]);
-        let error = matrix(&["moca"]).write(room.path()).unwrap_err().to_string();
+        let error = matrix(&["moca/bt.A.1/faults/1"]).write(room.path()).unwrap_err().to_string();
         assert!(error.contains("other cells"), "{error}");
         assert_eq!(Matrix::planned(room.path()).unwrap(), None);
         std::fs::write(room.path().join(FILE), "{\"schema\": 1}").unwrap();
@@ -282,10 +247,10 @@ pub(super) mod tests {
         let room = tempfile::tempdir().unwrap();
         let cells = || Matrix::planned(room.path()).unwrap().unwrap().cells;
         let (first, perl) = (matrix(&["pauses/churn/glibc/1"]), matrix(&["perl/perl/glibc/1"]));
-        first.plan(room.path(), &["pauses"]).unwrap();
-        perl.plan(room.path(), &["perl"]).unwrap();
+        first.plan(room.path()).unwrap();
+        perl.plan(room.path()).unwrap();
         assert_eq!(cells(), ["perl/perl/glibc/1", "pauses/churn/glibc/1"]);
-        matrix(&["pauses/churn/glibc/2"]).plan(room.path(), &["pauses"]).unwrap();
+        matrix(&["pauses/churn/glibc/2"]).plan(room.path()).unwrap();
         assert_eq!(cells(), ["pauses/churn/glibc/2", "perl/perl/glibc/1"]);
     }
 }

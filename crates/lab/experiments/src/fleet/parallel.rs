@@ -56,7 +56,7 @@ pub fn line(words: &[String]) -> String {
 pub fn write(results: &Path, matrix: &Matrix, left: &[usize]) -> Result<()> {
     let lines = left.iter().map(|number| {
         let name = &matrix.cells[number - 1];
-        format!("{number} {name} {}\n", matrix.result(Path::new(""), name).display())
+        format!("{number} {name} {}\n", Matrix::result(Path::new(""), name).display())
     });
     files::write(&results.join(LEFT), lines.collect::<String>(), true)
 }

@@ -6,11 +6,11 @@ use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
 use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
-use crate::{Table, as_html, as_text, dash};
+use crate::apart::Tables;
+use crate::coverage::{self, STUDY};
+use crate::{Table, as_paragraphs, as_text, dash};
 use pagemill_report::draw::chart::number;
 use pagemill_report::draw::html::Page;
-
-const PUBLISHED: &str = include_str!("../../../../../experiments/published/fragmentation.csv");
 
 /// What the study counted of its programs, with what it is called here.
 const COUNTED: [(&str, &str); 4] = [
@@ -30,30 +30,13 @@ const BESIDE: [(&str, &str); 3] = [
 /// The published row of a state and zone.
 fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
     let experiment = format!("{thp}: {state}");
-    let find = |order: usize| {
-        let order = format!("order {order}");
-        PUBLISHED.lines().skip(1).find_map(|line| {
-            let fields: Vec<&str> = line.splitn(6, ',').collect();
-            (fields.len() == 6
-                && fields[..4] == [experiment.as_str(), zone, order.as_str(), "index"])
-            .then(|| {
-                crate::coverage::looked_up(line);
-                fields[4].to_owned()
-            })
-        })
-    };
-    (0..=10).map(find).collect()
+    let find = |order| coverage::figure(STUDY, &experiment, zone, &format!("order {order}"));
+    (0..=10).map(|order| find(order).map(str::to_owned)).collect()
 }
 
 /// A published figure of a program.
 fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
-    PUBLISHED.lines().find_map(|line| {
-        let fields: Vec<&str> = line.splitn(6, ',').collect();
-        (fields.len() == 6 && fields[..3] == [program, thp, what]).then(|| {
-            crate::coverage::looked_up(line);
-            fields[4].parse().ok()
-        })?
-    })
+    coverage::number(STUDY, program, thp, what)
 }
 
 impl State {
@@ -105,57 +88,33 @@ impl Outcome {
                     rows.push(row("published", theirs.into_iter().map(dash).collect()));
                 }
             }
-            let header =
-                vec!["state", "zone", "", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
             let title = format!("unusable free space index by order, {mode}");
-            tables.push(Table { title, header, rows });
+            tables.push(Table::new(title, "state|zone||0|1|2|3|4|5|6|7|8|9|10", rows));
         }
-        tables.push(Table {
-            title: "how each state was brought about".to_owned(),
-            header: vec!["", "state", "note"],
-            rows: self.notes(),
-        });
+        tables.push(Table::new("how each state was brought about", "|state|note", self.notes()));
         let words: Vec<String> =
             PROGRAMS.map(|word| format!("{word} --scale {}", self.options.scale(word))).to_vec();
-        tables.push(Table {
-            title: format!("time of {}", words.join(", ")),
-            header: vec![
-                "program",
-                "",
-                "state",
-                "runs",
-                "median",
-                "range",
-                "huge pages at faults",
-                "stalls",
-            ],
-            rows: self.times(),
-        });
+        tables.push(Table::new(
+            format!("time of {}", words.join(", ")),
+            "program||state|runs|median|range|huge pages at faults|stalls",
+            self.times(),
+        ));
         let misses = match self.reads {
             None => "",
             Some(_) => {
                 "; TLB and cache misses are not measured: this processor's counters cannot be read here"
             }
         };
-        tables.push(Table {
-            title: format!("huge pages off and on, memory compacted{misses}"),
-            header: vec![
-                "program",
-                "",
-                "published off",
-                "on",
-                "on / off",
-                "here off",
-                "on",
-                "on / off",
-            ],
-            rows: self.off_and_on(),
-        });
-        tables.push(Table {
-            title: "what was published, and whether it is so here".to_owned(),
-            header: vec!["claim", "published", "here", ""],
-            rows: self.judged(),
-        });
+        tables.push(Table::new(
+            format!("huge pages off and on, memory compacted{misses}"),
+            "program||published off|on|on / off|here off|on|on / off",
+            self.off_and_on(),
+        ));
+        tables.push(Table::new(
+            "what was published, and whether it is so here",
+            "claim|published|here|",
+            self.claims(),
+        ));
         tables
     }
 
@@ -260,12 +219,6 @@ impl Outcome {
         rows
     }
 
-    /// What was claimed, what was published, what is here, and a verdict: a row each.
-    #[must_use]
-    pub fn judged(&self) -> Vec<Vec<String>> {
-        self.claims().into_iter().chain(self.faster()).collect()
-    }
-
     /// The verdict on a claim of which there are no figures.
     fn untold(&self, why: &str) -> String {
         let why = if self.interrupted { "this run was ended before" } else { why };
@@ -278,7 +231,8 @@ impl Outcome {
         state.row("Normal")?.get(ORDER.index())?.parse().ok()
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
+    /// What fragmenting and compacting do.
+    fn changes(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         for (thp, _) in MODES {
             for ((from, from_published), (to, to_published), rises) in
@@ -306,27 +260,23 @@ impl Outcome {
         }
         rows
     }
+}
 
-    /// The tables as text.
-    pub fn text(&self) -> String {
-        as_text(NAME, &FILE.title, &self.tables())
+impl Tables for Outcome {
+    fn claims(&self) -> Vec<Vec<String>> {
+        self.changes().into_iter().chain(self.faster()).collect()
     }
 
-    /// The tables as one HTML page.
-    pub fn html(&self) -> String {
-        as_html(NAME, &FILE.title, &self.tables(), &[])
+    fn text(&self) -> String {
+        as_text(NAME, &FILE.title, &[], &self.tables())
     }
 
-    /// The tables as a section of a page.
-    pub fn page(&self, page: &mut Page) {
+    fn page(&self, page: &mut Page) {
         page.heading(&format!("{NAME}: {}", FILE.title));
-        for Table { title, header, rows } in self.tables() {
-            page.paragraph(&title).table(&header, &rows);
-        }
+        as_paragraphs(page, &self.tables());
     }
 
-    /// Every figure.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let states = self.states.iter().map(|state| {
             let zones = state.measured.zones.iter().map(|zone| {
                 json!({
@@ -356,7 +306,8 @@ impl Outcome {
             "schema": 1,
             "experiment": NAME,
             "interrupted": self.interrupted,
-            "quick": self.options.quick,
+            "quick": self.options.size.scale < 1.0,
+            "scales": self.options.size.runs.scales,
             "random_read_ns": self.reads.map(|[base, huge]| json!({"base": base, "huge": huge})),
             "states": states.collect::<Vec<_>>(),
         })
@@ -402,7 +353,7 @@ mod tests {
         };
         Outcome {
             states: vec![state("thp off", off), state("thp on", on)],
-            options: Options::new(true, None),
+            options: Options::new(true, false, None),
             reads: Some([100.0, 80.0]),
             interrupted: false,
         }
@@ -427,14 +378,14 @@ mod tests {
     #[test]
     fn each_claim_is_a_row_whatever_ran() {
         let said = |outcome: &Outcome| -> Vec<String> {
-            outcome.judged().into_iter().map(|row| row[0].clone()).collect()
+            outcome.claims().into_iter().map(|row| row[0].clone()).collect()
         };
         let mut some = outcome(&[2.0], &[1.0]);
         let all = said(&some);
         while some.states.pop().is_some() {
             assert_eq!(said(&some), all);
         }
-        let rows = some.judged();
+        let rows = some.claims();
         assert!(
             rows.len() > 4 && rows.iter().all(|row| row[3].starts_with("not measured: ")),
             "{rows:?}"

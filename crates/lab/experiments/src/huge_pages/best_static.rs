@@ -116,19 +116,8 @@ impl Outcome {
             dash(geomean(&noise).map(|mean| format!("{mean:.3}"))),
         );
         let title = format!("auto beside the best static setting, CPU time (goal {MOST})");
-        let header = vec![
-            "program",
-            "memory",
-            "best",
-            "best, CPU s",
-            "auto, CPU s",
-            "auto / best",
-            "best again / best",
-            "helper",
-            "peak memory",
-            "",
-        ];
-        Some((conclusion, Table { title, header, rows }))
+        let columns = "program|memory|best|best, CPU s|auto, CPU s|auto / best|best again / best|helper|peak memory|";
+        Some((conclusion, Table::new(title, columns, rows)))
     }
 }
 
@@ -173,7 +162,7 @@ mod tests {
             cell.outcome.as_mut().unwrap().insert("resident".into(), 0.0);
         }
         assert_eq!(outcome.beside_best().unwrap().1.rows[0][8], "-");
-        let text = outcome.text();
+        let text = crate::apart::Tables::text(&outcome);
         assert!(text.find("auto takes at most").unwrap() < text.find("beside the best").unwrap());
         outcome.cells.retain(|cell| cell.arm != AUTO);
         assert_eq!(outcome.beside_best().map(|(conclusion, _)| conclusion), None);

@@ -9,22 +9,21 @@ use serde_json::{Value, json};
 
 use super::programs::STATIC;
 use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
-use crate::{Table, dash};
+use crate::apart::Tables;
+use crate::coverage::{self, CBMM};
+use crate::{ONCE, Table, as_paragraphs, as_text, claim, dash};
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::log_chart::{LogChart, Vertical};
-use pagemill_report::draw::text;
 
-const PUBLISHED: &str = include_str!("../../../../../experiments/published/cbmm.csv");
+/// What the publication's claims compare.
+const COMPARED: &str = "CBMM vs Linux and HawkEye";
 
 /// Programs of every day, that a policy may not make worse. The others are there to show what huge pages do.
 const EVERYDAY: [&str; 6] = ["redis", "memcached", "xz", "sqlite", "python", "gcc"];
 
 /// What is asked of a figure that is shown for comparison only.
 const NO_GOAL: &str = "-";
-
-/// What is said of a verdict from one run: as `reproduce mesh` has it.
-const ONCE: &str = " (one run, no interval)";
 
 /// Rows of goals: what, asked, here, met or missed.
 #[derive(Default)]
@@ -66,19 +65,6 @@ impl Goals {
     }
 }
 
-/// A published claim and what is here, with whether it holds and whether that is of single runs; or why that cannot
-/// be told.
-fn claim(what: String, theirs: &str, told: Result<(String, bool, bool), String>) -> Vec<String> {
-    let (here, verdict) = match told {
-        Ok((here, holds, once)) => {
-            let word = if holds { "reproduced" } else { "not reproduced" };
-            (here, format!("{word}{}", if once { ONCE } else { "" }))
-        }
-        Err(why) => (dash(None), format!("not measured: {why}")),
-    };
-    vec![what, theirs.to_owned(), here, verdict]
-}
-
 /// How the figures are to be read.
 const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched right before each run, so the \
 host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is that at the largest anonymous \
@@ -99,15 +85,12 @@ fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
     // The engine stands for the database around it.
     let program = if program == "wiredtiger" { "mongodb" } else { program };
     let subject = format!("{program} on {} {state}", system(arm)?);
-    PUBLISHED.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.splitn(6, ',').collect();
-        (fields.first() == Some(&experiment) && fields.get(1) == Some(&subject.as_str())).then(
-            || {
-                crate::coverage::looked_up(line);
-                fields.get(4)?.parse().ok()
-            },
-        )?
-    })
+    let metric = match experiment {
+        "huge share" => "share of memory on huge pages",
+        "longest fault" => "longest page fault",
+        same => same,
+    };
+    coverage::number(CBMM, experiment, &subject, metric)
 }
 
 fn with_interval(estimate: Option<Estimate>, digits: usize) -> String {
@@ -134,7 +117,7 @@ impl Outcome {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let all = [self.run_times(), self.tails(), self.shares(), self.goals(), self.claims()];
+        let all = [self.run_times(), self.tails(), self.shares(), self.targets(), self.judged()];
         self.beside_best().into_iter().map(|(_, table)| table).chain(all).collect()
     }
 
@@ -152,19 +135,11 @@ impl Outcome {
                 dash(published("run time", key).map(|ratio| format!("{ratio:.2}"))),
             ]
         });
-        Table {
-            title: "run time (figure 5)".into(),
-            header: vec![
-                "program",
-                "memory",
-                "policy",
-                "seconds",
-                "/ linux-always",
-                "/ linux-always unfragmented",
-                "published",
-            ],
-            rows: rows.collect(),
-        }
+        Table::new(
+            "run time (figure 5)",
+            "program|memory|policy|seconds|/ linux-always|/ linux-always unfragmented|published",
+            rows,
+        )
     }
 
     /// Page faults a second: those of the recorded run over the time that the program takes otherwise.
@@ -205,25 +180,11 @@ impl Outcome {
                 (place(&self.options.programs, &row[0]), place(&self.options.arms, &row[2]));
             (program, row[1] == FRAGMENTED, arm)
         });
-        Table {
-            title: "page faults that the program took (figures 2 and 4), us".into(),
-            header: vec![
-                "program",
-                "memory",
-                "policy",
-                "faults",
-                "p50",
-                "p99",
-                "p99.9",
-                "longest",
-                "all, ms",
-                "a second",
-                "/ linux-always",
-                "published",
-                "longest published",
-            ],
+        Table::new(
+            "page faults that the program took (figures 2 and 4), us",
+            "program|memory|policy|faults|p50|p99|p99.9|longest|all, ms|a second|/ linux-always|published|longest published",
             rows,
-        }
+        )
     }
 
     fn shares(&self) -> Table {
@@ -242,11 +203,11 @@ impl Outcome {
                 ),
             ]
         });
-        Table {
-            title: "anonymous memory on huge pages (figure 6)".into(),
-            header: vec!["program", "memory", "policy", "here", "published", "peak resident, MiB"],
-            rows: rows.collect(),
-        }
+        Table::new(
+            "anonymous memory on huge pages (figure 6)",
+            "program|memory|policy|here|published|peak resident, MiB",
+            rows,
+        )
     }
 
     /// The best of the policies that need nothing of ours: the shortest median.
@@ -274,8 +235,7 @@ impl Outcome {
     }
 
     /// What pagemill sets itself, met or missed.
-    #[must_use]
-    pub fn goals(&self) -> Table {
+    fn targets(&self) -> Table {
         let mut goals = Goals::default();
         for state in STATES {
             for &program in &self.options.programs {
@@ -291,11 +251,7 @@ impl Outcome {
                 self.goals_of_auto(key, &mut goals);
             }
         }
-        Table {
-            title: "what cbmm+ and auto are to reach".into(),
-            header: vec!["", "asked", "here", ""],
-            rows: goals.0,
-        }
+        Table::new("what cbmm+ and auto are to reach", "|asked|here|", goals.0)
     }
 
     /// What growing memory is to cost the requests of a server.
@@ -392,8 +348,7 @@ impl Outcome {
     }
 
     /// The publication's claims in words.
-    #[must_use]
-    pub fn claims(&self) -> Table {
+    fn judged(&self) -> Table {
         let mut rows = Vec::new();
         for arm in ["cbmm", OURS] {
             for state in STATES {
@@ -402,11 +357,7 @@ impl Outcome {
                 rows.push(self.claim_of_huge_pages(state, arm));
             }
         }
-        Table {
-            title: "what was published, and whether it is so here".into(),
-            header: vec!["claim", "published", "here", ""],
-            rows,
-        }
+        Table::new("what was published, and whether it is so here", "claim|published|here|", rows)
     }
 
     /// A figure under the baseline and under `arm`, of each program that has both.
@@ -451,7 +402,7 @@ impl Outcome {
         let shorter = pairs.iter().filter(|(linux, ours)| ours < linux).count();
         claim(
             format!("{arm}, {state}: the longest page fault is shorter than under linux-always"),
-            "improves",
+            coverage::figure(CBMM, "claim 1", COMPARED, "page fault tail latency").unwrap_or("-"),
             // Page faults are those of one recorded run each, whatever the repetitions.
             self.told(state, arm, pairs.len(), || {
                 (format!("of {} programs, {shorter}", pairs.len()), shorter == pairs.len(), true)
@@ -471,9 +422,10 @@ impl Outcome {
             })
             .collect();
         let worst = ratios.iter().copied().fold(0.0, f64::max);
+        let theirs = coverage::figure(CBMM, "claim 2", COMPARED, "run time").unwrap_or("-");
         claim(
             format!("{arm}, {state}: no program runs longer than under linux-always"),
-            if state == FRAGMENTED { "often better" } else { "no regression" },
+            theirs.split("; ").nth(usize::from(state == FRAGMENTED)).unwrap_or(theirs),
             self.told(state, arm, ratios.len(), || {
                 let here = format!("the worst takes {worst:.2} times as long");
                 (here, worst <= 1.02, self.any_once(state, arm))
@@ -487,7 +439,7 @@ impl Outcome {
         let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
         claim(
             format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
-            "fewer",
+            coverage::figure(CBMM, "claim 3", COMPARED, "huge pages used").unwrap_or("-"),
             self.told(state, arm, shares.len(), || {
                 let here = format!("of {} programs, {fewer}", shares.len());
                 (here, fewer == shares.len(), self.any_once(state, arm))
@@ -509,48 +461,6 @@ impl Outcome {
             Some(format!("FAILED {}, {} memory, {}: {why}", cell.program, cell.state, cell.arm))
         });
         failed.collect()
-    }
-
-    /// The tables as text.
-    pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {}\n\n", FILE.title);
-        if let Some((conclusion, _)) = self.beside_best() {
-            let _ = writeln!(out, "{conclusion}\n");
-        }
-        let _ = writeln!(out, "{READING}\n");
-        for note in self.notes.iter().chain(&self.failures()) {
-            let _ = writeln!(out, "{note}");
-        }
-        for Table { title, header, rows } in self.tables() {
-            let _ = write!(out, "\n{title}\n{}", text::table(&header, &rows));
-        }
-        out
-    }
-
-    /// Tables and charts for the page of the whole run.
-    pub fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title));
-        if let Some((conclusion, _)) = self.beside_best() {
-            page.paragraph(&conclusion);
-        }
-        page.paragraph(READING);
-        page.list(&self.notes).list(&self.failures());
-        for state in STATES {
-            for &program in &self.options.programs {
-                page.chart(&self.tail_chart(state, program).svg());
-            }
-        }
-        for figure in [
-            ("time", "run time (figure 5)", " s", 1.0),
-            ("share", "memory on huge pages (figure 6)", " %", 100.0),
-        ] {
-            for &program in &self.options.programs {
-                page.chart(&self.bars(program, figure).svg());
-            }
-        }
-        for Table { title, header, rows } in self.tables() {
-            page.paragraph(&title).table(&header, &rows);
-        }
     }
 
     fn tail_chart(&self, state: &'static str, program: &'static str) -> LogChart {
@@ -599,7 +509,7 @@ impl Outcome {
     }
 
     /// One row a figure.
-    pub fn csv(&self) -> String {
+    fn csv(&self) -> String {
         let mut out = String::from("program,memory,policy,repetition,figure,value\n");
         let first = self.cells.iter().map(|cell| (cell, ""));
         for (cell, again) in first.chain(self.again.iter().map(|cell| (cell, " again"))) {
@@ -623,9 +533,48 @@ impl Outcome {
         }
         out
     }
+}
 
-    /// Every table as data.
-    pub fn json(&self) -> Value {
+impl Tables for Outcome {
+    fn claims(&self) -> Vec<Vec<String>> {
+        self.judged().rows
+    }
+
+    fn goals(&self) -> Vec<String> {
+        self.targets().rows.into_iter().filter_map(|mut row| row.pop()).collect()
+    }
+
+    fn text(&self) -> String {
+        let first = self.beside_best().map(|(conclusion, _)| conclusion).into_iter();
+        let notes: Vec<String> = first.chain([READING.to_owned()]).collect();
+        let notes = [notes, self.notes.clone(), self.failures()].concat();
+        as_text(NAME, &FILE.title, &notes, &self.tables())
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {}", FILE.title));
+        if let Some((conclusion, _)) = self.beside_best() {
+            page.paragraph(&conclusion);
+        }
+        page.paragraph(READING);
+        page.list(&self.notes).list(&self.failures());
+        for state in STATES {
+            for &program in &self.options.programs {
+                page.chart(&self.tail_chart(state, program).svg());
+            }
+        }
+        for figure in [
+            ("time", "run time (figure 5)", " s", 1.0),
+            ("share", "memory on huge pages (figure 6)", " %", 100.0),
+        ] {
+            for &program in &self.options.programs {
+                page.chart(&self.bars(program, figure).svg());
+            }
+        }
+        as_paragraphs(page, &self.tables());
+    }
+
+    fn json(&self) -> Value {
         let tables = self.tables().into_iter().map(|Table { title, header, rows }| {
             json!({ "title": title, "header": header, "rows": rows })
         });
@@ -637,6 +586,10 @@ impl Outcome {
             "failed": self.failures(),
             "tables": tables.collect::<Vec<_>>(),
         })
+    }
+
+    fn files(&self, _: &[String]) -> anyhow::Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(vec![("huge-pages.csv", self.csv().into_bytes())])
     }
 }
 
@@ -677,9 +630,6 @@ mod tests {
         assert_eq!(published("huge share", (STATES[0], "xz", "hawkeye")), Some(0.53));
         assert_eq!(published("run time", (FRAGMENTED, "redis", BASELINE)), None);
         assert_eq!(published("run time", (FRAGMENTED, "memcached", "ingens")), None);
-        for (number, line) in PUBLISHED.lines().enumerate().skip(1) {
-            assert_eq!(line.splitn(6, ',').count(), 6, "line {number}");
-        }
         let text = outcome(1.0).text();
         assert!(text.contains("5.22") && text.contains("linux-never"), "{text}");
     }
@@ -697,6 +647,9 @@ mod tests {
                     }
                 }
             }
+            Outcome::nothing().claims();
+            let of = crate::huge_slices::Options::new(true, None, 1);
+            crate::huge_slices::Outcome::of(of, &[], Vec::new()).claims();
         });
     }
 
@@ -725,7 +678,7 @@ mod tests {
     fn each_claim_is_a_row_whatever_ran_and_one_that_cannot_be_told_says_why() {
         let whole = outcome(1.0);
         let said = |outcome: &Outcome| -> Vec<String> {
-            outcome.claims().rows.into_iter().map(|row| row[0].clone()).collect()
+            outcome.claims().into_iter().map(|row| row[0].clone()).collect()
         };
         let all = said(&whole);
         assert_eq!(all.len(), 12);
@@ -737,12 +690,12 @@ mod tests {
             some.faults.retain(|_, _| random.chance(part));
             some.options.arms.retain(|_| random.chance(0.9));
             assert_eq!(said(&some), all);
-            for row in some.claims().rows {
+            for row in some.claims() {
                 assert_eq!(row[2] == "-", row[3].starts_with("not measured: "), "{row:?}");
             }
         }
         let verdict = |outcome: &Outcome| {
-            let rows = outcome.claims().rows;
+            let rows = outcome.claims();
             rows.iter().find(|row| row[0].starts_with("cbmm+, fragmented: the longest")).unwrap()[3]
                 .clone()
         };

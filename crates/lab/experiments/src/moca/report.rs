@@ -2,15 +2,16 @@
 
 use serde_json::{Value, json};
 
+use super::kept::write;
 use super::{
     DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, kernels,
     published,
 };
-use crate::Table;
+use crate::apart::Tables;
+use crate::{Table, as_paragraphs, as_text};
 use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::{Heat, HeatMap};
 use pagemill_report::draw::html::Page;
-use pagemill_report::draw::text;
 
 const READING: &str = "\
 Slowdown is CPU time by that of the same run untraced. Published figures are of class A with 8 threads on other machines: how \
@@ -29,17 +30,9 @@ fn geomean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-fn verdict(holds: bool) -> String {
-    if holds { "reproduced" } else { "not reproduced" }.to_owned()
-}
-
 /// One claim: what was said, what was published, and what is here with whether it holds, or why it cannot be told.
 fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> Vec<String> {
-    let (ours, verdict) = match told {
-        Ok((ours, holds)) => (ours, verdict(holds)),
-        Err(why) => ("-".to_owned(), format!("not measured: {why}")),
-    };
-    vec![said.to_owned(), theirs, ours, verdict]
+    crate::claim(said, theirs, told.map(|(ours, holds)| (ours, holds, false)))
 }
 
 /// The kernels that ran under a back end with their slowdown, or why a claim about them cannot be told.
@@ -217,30 +210,11 @@ impl Outcome {
                 }),
             ]
         });
-        Table {
-            title: "pages, in % of those of the emulator, and events, in % of those of faults; published: in % of TABARNAC's, and of Moca's"
-                .into(),
-            header: vec![
-                "kernel",
-                "class",
-                "threads",
-                "back end",
-                "pages",
-                "%",
-                "events",
-                "%",
-                "events/s",
-                "lost",
-                "pages: Moca",
-                "Mitos",
-                "MemProf",
-                "events: Mitos",
-                "MemProf",
-                "MiB",
-                "class A, all its memory",
-            ],
-            rows: rows.collect(),
-        }
+        Table::new(
+            "pages, in % of those of the emulator, and events, in % of those of faults; published: in % of TABARNAC's, and of Moca's",
+            "kernel|class|threads|back end|pages|%|events|%|events/s|lost|pages: Moca|Mitos|MemProf|events: Mitos|MemProf|MiB|class A, all its memory",
+            rows,
+        )
     }
 
     fn validated(&self) -> Table {
@@ -259,23 +233,11 @@ impl Outcome {
             "pages of faults held against the emulator's account of the same run, class {}: % found, and extra ones",
             self.options.smaller
         );
-        Table {
+        Table::new(
             title,
-            header: vec![
-                "kernel",
-                "pages",
-                "touched %",
-                "extra",
-                "written %",
-                "extra",
-                "in intervals: touched %",
-                "extra",
-                "written %",
-                "extra",
-                "Moca: touched %",
-            ],
-            rows: rows.collect(),
-        }
+            "kernel|pages|touched %|extra|written %|extra|in intervals: touched %|extra|written %|extra|Moca: touched %",
+            rows,
+        )
     }
 
     fn sweep_table(&self) -> Table {
@@ -297,14 +259,11 @@ impl Outcome {
                 ratio(theirs("time")),
             ]
         });
-        Table {
-            title: "IS, class A, by the two wake-up intervals; ours are useful time, Moca's time by the clock".into(),
-            header: vec![
-                "monitor", "log", "wake-ups", "events", "a wake-up", "lost", "slowdown",
-                "Moca: wake-ups", "events", "a wake-up", "seconds",
-            ],
-            rows: rows.collect(),
-        }
+        Table::new(
+            "IS, class A, by the two wake-up intervals; ours are useful time, Moca's time by the clock",
+            "monitor|log|wake-ups|events|a wake-up|lost|slowdown|Moca: wake-ups|events|a wake-up|seconds",
+            rows,
+        )
     }
 
     /// How often Moca woke up in its run of IS.
@@ -313,13 +272,12 @@ impl Outcome {
         Some(published("sweep", monitor, "time")? * 1e3 / length)
     }
 
-    /// The tables.
-    pub fn tables(&self) -> Vec<Table> {
-        let claims = Table {
-            title: "what was published, and whether it is reproduced".into(),
-            header: vec!["claim", "published", "here", ""],
-            rows: self.claims(),
-        };
+    fn tables(&self) -> Vec<Table> {
+        let claims = Table::new(
+            "what was published, and whether it is reproduced",
+            "claim|published|here|",
+            self.claims(),
+        );
         vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
     }
 
@@ -344,48 +302,6 @@ impl Outcome {
     fn why(&self, what: &str) -> Option<String> {
         let mut skipped = self.skipped.iter();
         Some(skipped.find_map(|line| line.strip_prefix(what)?.strip_prefix(": "))?.to_owned())
-    }
-
-    /// What was claimed, what was published, what is here, and a verdict: a row each.
-    #[must_use]
-    pub fn claims(&self) -> Vec<Vec<String>> {
-        let mut rows = Vec::new();
-        let (faults, exact) = (self.ran(FAULTS), self.ran(EXACT));
-        claims_of_faults(&faults, &mut rows);
-        claims_beside_emulator(&faults, &exact, &mut rows);
-        let tool = |tool: &str| {
-            geomean(self.kernels().iter().map(|kernel| published_slowdown(kernel, tool)))
-        };
-        let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-        let names = self.ran(NAMES).and_then(|names| {
-            let here = times(geomean_of(&names), geomean_of(&faults.clone()?));
-            Ok((format!("{} times", ratio(here)), here.is_some_and(|times| times < 1.2)))
-        });
-        rows.push(claim(
-            "names of data structures add little",
-            format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
-            names,
-        ));
-        let sample = self.ran(SAMPLE).map(|sample| {
-            let words = sample.iter().map(word).collect::<Vec<_>>().join(", ");
-            (words, sample.iter().all(|one| one.1 <= 1.05))
-        });
-        rows.push(claim("sampling costs next to nothing", "1.00 to 1.05".into(), sample));
-        let shares = self.checked.iter().map(|one| one.touched.share());
-        let pages = match shares.reduce(f64::min) {
-            Some(least) => {
-                let text = format!("{least:.2} % at least, over {} kernels", self.checked.len());
-                Ok((text, least >= 99.0))
-            }
-            None => Err(self
-                .why("pages held against the emulator's")
-                .unwrap_or_else(|| "no trace was held against the emulator's pages".to_owned())),
-        };
-        let said = "a complete trace has nearly all pages";
-        rows.push(claim(said, "99.13 to 99.49 %".into(), pages));
-        self.claims_of_samples(&mut rows);
-        self.sweep_claims(&mut rows);
-        rows
     }
 
     /// What samples miss of a complete trace.
@@ -472,30 +388,10 @@ impl Outcome {
     }
 
     /// Tables as text.
-    pub fn text(&self) -> String {
-        let mut out = format!("{NAME}: {}\n\n{READING}\n", FILE.title);
-        for note in self.notes() {
-            out += &format!("{note}\n");
-        }
-        for Table { title, header, rows } in self.tables() {
-            out += &format!("\n{title}\n{}", text::table(&header, &rows));
-        }
-        out
-    }
-
     fn notes(&self) -> Vec<String> {
         let by =
             self.events_by.iter().map(|(back_end, by)| format!("events of {back_end}: by {by}"));
         by.chain(self.skipped.iter().map(|line| format!("skipped {line}"))).collect()
-    }
-
-    /// Tables and the figure, for a page.
-    pub fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title)).paragraph(READING).list(&self.notes());
-        page.chart(&self.figure().svg());
-        for Table { title, header, rows } in self.tables() {
-            page.paragraph(&title).table(&header, &rows);
-        }
     }
 
     /// Slowdown of each back end here and of each tool, by kernel.
@@ -519,7 +415,7 @@ impl Outcome {
     }
 
     /// One row a run.
-    pub fn csv(&self) -> String {
+    fn csv(&self) -> String {
         let mut out = "kernel,class,threads,back_end,monitor_ms,log_ms,repetition,native_cpu_s,cpu_s,events,pages,intervals,lost\n".to_owned();
         let line = |(kernel, class, threads): (&str, &str, usize),
                     back_end: &str,
@@ -546,9 +442,61 @@ impl Outcome {
         }
         out
     }
+}
 
-    /// Every figure.
-    pub fn json(&self) -> Value {
+impl Tables for Outcome {
+    fn claims(&self) -> Vec<Vec<String>> {
+        let mut rows = Vec::new();
+        let (faults, exact) = (self.ran(FAULTS), self.ran(EXACT));
+        claims_of_faults(&faults, &mut rows);
+        claims_beside_emulator(&faults, &exact, &mut rows);
+        let tool = |tool: &str| {
+            geomean(self.kernels().iter().map(|kernel| published_slowdown(kernel, tool)))
+        };
+        let times = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+        let names = self.ran(NAMES).and_then(|names| {
+            let here = times(geomean_of(&names), geomean_of(&faults.clone()?));
+            Ok((format!("{} times", ratio(here)), here.is_some_and(|times| times < 1.2)))
+        });
+        rows.push(claim(
+            "names of data structures add little",
+            format!("{} times", ratio(times(tool("MocaPin"), tool("Moca")))),
+            names,
+        ));
+        let sample = self.ran(SAMPLE).map(|sample| {
+            let words = sample.iter().map(word).collect::<Vec<_>>().join(", ");
+            (words, sample.iter().all(|one| one.1 <= 1.05))
+        });
+        rows.push(claim("sampling costs next to nothing", "1.00 to 1.05".into(), sample));
+        let shares = self.checked.iter().map(|one| one.touched.share());
+        let pages = match shares.reduce(f64::min) {
+            Some(least) => {
+                let text = format!("{least:.2} % at least, over {} kernels", self.checked.len());
+                Ok((text, least >= 99.0))
+            }
+            None => Err(self
+                .why("pages held against the emulator's")
+                .unwrap_or_else(|| "no trace was held against the emulator's pages".to_owned())),
+        };
+        let said = "a complete trace has nearly all pages";
+        rows.push(claim(said, "99.13 to 99.49 %".into(), pages));
+        self.claims_of_samples(&mut rows);
+        self.sweep_claims(&mut rows);
+        rows
+    }
+
+    fn text(&self) -> String {
+        let notes = [vec![READING.to_owned()], self.notes()].concat();
+        as_text(NAME, &FILE.title, &notes, &self.tables())
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.heading(&format!("{NAME}: {}", FILE.title)).paragraph(READING).list(&self.notes());
+        page.chart(&self.figure().svg());
+        as_paragraphs(page, &self.tables());
+    }
+
+    fn json(&self) -> Value {
         let traced = |run: &Traced| json!({ "cpu_seconds": run.cpu, "events": run.events, "pages": run.pages, "intervals": run.intervals, "lost": run.lost });
         let rows = self.rows.iter().map(|row| {
             let theirs = |tool| (tool, published("slowdown", row.kernel, tool));
@@ -580,6 +528,10 @@ impl Outcome {
             "skipped": self.skipped, "claims": claims.collect::<Vec<_>>(), "kernels": rows.collect::<Vec<_>>(),
             "validated": checked.collect::<Vec<_>>(), "sweep": sweep.collect::<Vec<_>>(),
         })
+    }
+
+    fn files(&self, machine: &[String]) -> anyhow::Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(vec![("moca.csv", self.csv().into_bytes()), ("moca.parquet", write(self, machine)?)])
     }
 }
 

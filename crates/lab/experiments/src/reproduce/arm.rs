@@ -231,6 +231,7 @@ mod tests {
                 scale: 1.0,
                 settle: None,
                 seed: 1,
+                full_size: false,
             };
             let plan = Plan::new(experiments.clone(), &options, &mut machine, &inputs).unwrap();
             assert_eq!((plan.cells(), plan.is_roots()), (0, is_roots), "{:?}", plan.skipped);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::arm::{Allocator, Arm};
 use super::experiment::{Experiment, Program};
 use super::input::{Check, Inputs, PATIENCE, Ready};
-use super::outcome::{Outcome, checked, last_line};
+use super::outcome::{Outcome, TOO_SHORT, checked, last_line};
 use super::target::{Sample, Stage};
 use super::{browser, redis};
 
@@ -80,6 +80,9 @@ fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
     if !ended.status.success() {
         let complaints = fs::read_to_string(&program.complaints).unwrap_or_default();
         bail!("{} ended with {}: {}", program.path.display(), ended.status, last_line(&complaints));
+    }
+    if seen.is_too_short(arm) {
+        return Ok(Outcome { notes: vec![TOO_SHORT.to_owned()], ..Outcome::default() });
     }
     let mut outcome = checked(arm, seen)?;
     let cpu = ended.cpu.as_secs_f64();

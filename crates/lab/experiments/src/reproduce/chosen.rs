@@ -2,21 +2,25 @@
 
 use anyhow::{Result, ensure};
 
-use crate::{colloid, fragmentation, huge_pages, moca, overhead};
+use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
 
-/// See `huge_slices`, which is built for x86-64 only.
-pub const HUGE_SLICES: &str = "huge-slices";
-
-/// Experiments that are no programs to compare, and so are not among [`super::experiment::all`].
-pub const OTHERS: [&str; 6] =
-    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, moca::NAME, overhead::NAME, HUGE_SLICES];
+/// Experiments that are no programs to compare, and so are not among [`super::experiment::all`], in the order in which
+/// they run: the last measured ones break up the memory that the others ran on.
+pub const OTHERS: [&str; 6] = [
+    overhead::NAME,
+    moca::NAME,
+    huge_slices::NAME,
+    huge_pages::NAME,
+    fragmentation::NAME,
+    colloid::NAME,
+];
 
 /// Those of them that have arms to choose from, each by itself.
 const WITH_ARMS: [&str; 2] = [fragmentation::NAME, huge_pages::NAME];
 
 /// Those that have programs, kernels or figures to choose from, each by itself.
 const WITH_PROGRAMS: [&str; 5] =
-    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, HUGE_SLICES, moca::NAME];
+    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, huge_slices::NAME, moca::NAME];
 
 /// Refuses chosen arms or programs that `experiments` would not go by; without a name that is all of them.
 ///
@@ -71,7 +75,7 @@ mod tests {
             assert_eq!(told(names, true, false), "", "{names:?}");
             assert_eq!(told(names, false, false), "", "{names:?}");
         }
-        for name in [moca::NAME, colloid::NAME, overhead::NAME, HUGE_SLICES] {
+        for name in [moca::NAME, colloid::NAME, overhead::NAME, huge_slices::NAME] {
             let why = told(&[name], true, false);
             assert!(why.starts_with(&format!("--arms is not of {name}, but ")), "{why}");
             assert!(why.ends_with("fragmentation, huge-pages"), "{why}");

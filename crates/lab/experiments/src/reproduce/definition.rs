@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// The files of experiments with tables of their own.
-const FILES: [&str; 4] = [
+const FILES: [&str; 6] = [
+    include_str!("../../../../../experiments/overhead.toml"),
     include_str!("../../../../../experiments/moca.toml"),
+    include_str!("../../../../../experiments/huge-slices.toml"),
     include_str!("../../../../../experiments/huge-pages.toml"),
     include_str!("../../../../../experiments/fragmentation.toml"),
     include_str!("../../../../../experiments/colloid.toml"),
@@ -36,6 +38,8 @@ pub struct Definition<R> {
     pub full: Size<R>,
     /// With `--quick`.
     pub quick: Size<R>,
+    /// With `--full-size`: the sizes of the publication, where those take longer than a full run may.
+    pub full_size: Option<Size<R>>,
 }
 
 /// How much of an experiment.

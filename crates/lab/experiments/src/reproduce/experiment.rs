@@ -499,6 +499,18 @@ pub fn meant<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> String {
     nearest.map_or(String::new(), |(_, name)| format!(" (did you mean {name:?}?)"))
 }
 
+/// Those of `known` that are named.
+///
+/// # Errors
+/// For a name that is none, with the one that may have been meant.
+pub fn chosen(what: &str, known: &[&'static str], names: &[String]) -> Result<Vec<&'static str>> {
+    if let Some(odd) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let meant = meant(odd, known.iter().copied());
+        bail!("there is no {what} {odd:?}{meant}; valid: {}", known.join(", "));
+    }
+    Ok(known.iter().copied().filter(|one| names.iter().any(|name| name == one)).collect())
+}
+
 /// The published numbers.
 pub fn published() -> Result<Vec<Published>> {
     PUBLISHED

@@ -1,51 +1,39 @@
 //! The summary as one HTML file with charts.
 
-use super::apart::Outcomes;
 use super::measured::Figure;
 use super::summary::{Section, Summary, Table};
 use super::terminal;
+use crate::apart::Outcomes;
 use crate::colloid;
 use crate::scoreboard::{Entry, STATES, Scoreboard};
 use pagemill_report::draw::chart::{Bar, BarChart, LineChart, Series};
 use pagemill_report::draw::html::Page;
 
-/// A page of these alone; `None` if there are none.
-pub fn apart(outcomes: Outcomes<'_>) -> Option<String> {
-    let Outcomes { traced, huge, studied, .. } = outcomes;
-    let any = traced.is_some() || huge.is_some() || studied.is_some();
-    any.then(|| {
-        let mut page = Page::new("pagemill reproduce");
-        render_board(&mut page, &Scoreboard::of(None, None, outcomes));
-        outcomes.render(&mut page);
-        page.finish()
-    })
-}
-
 /// The whole page; `outcomes` and `simulated` follow the experiments on allocators.
 pub fn render(
     summary: &Summary,
     simulated: Option<&colloid::Report>,
-    outcomes: Outcomes<'_>,
+    outcomes: &Outcomes,
 ) -> String {
     let mut page = Page::new("pagemill reproduce");
     page.paragraph(
         "Published experiments, run again: each table shows what was measured here, then what was published \
          and whether it was reproduced.",
     );
-    if summary.quick {
+    if summary.of.quick {
         page.paragraph(
             "This was a quick run: smaller sizes, fewer arms and few runs. Its intervals are wide.",
         );
     }
-    if summary.interrupted {
+    if summary.of.interrupted {
         page.paragraph("The run was interrupted: what is missing was not measured.");
     }
-    page.list(&summary.machine);
+    page.list(&summary.of.machine);
     render_board(&mut page, &Scoreboard::of(Some(summary), simulated, outcomes));
     for section in &summary.sections {
         render_section(&mut page, section);
     }
-    outcomes.render(&mut page);
+    outcomes.tables.iter().for_each(|(_, tables)| tables.page(&mut page));
     if let Some(report) = simulated {
         colloid::page(&mut page, report);
     }
@@ -172,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_page_holds_figures_verdicts_charts_and_gaps() {
-        let html = render(&terminal::tests::summary(), None, Outcomes::default());
+        let html = render(&terminal::tests::summary(), None, &Outcomes::default());
         for wanted in [
             "tiny: A tiny experiment",
             "About &lt;it&gt;.",

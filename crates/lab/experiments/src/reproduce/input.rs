@@ -9,17 +9,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use pagemill_kernel::locked_room::LockedRoom;
 use pagemill_workloads::generate;
 
 use super::browser;
 use super::experiment::{Experiment, Input, Packaged, Program};
 use super::found::{Unsuitable, find};
-use super::scratch::Scratch;
 use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.
 pub struct Inputs {
-    directory: Scratch,
+    directory: LockedRoom,
     executable: PathBuf,
     seed: u64,
 }
@@ -54,7 +54,9 @@ fn unsuitable<T>(why: String) -> Result<T> {
 impl Inputs {
     /// An empty set.
     pub fn new(executable: PathBuf, seed: u64) -> Result<Self> {
-        let directory = Scratch::new()?;
+        let place = std::env::temp_dir();
+        let directory = LockedRoom::new_in(&place, "pagemill-reproduce")
+            .with_context(|| format!("cannot make a scratch directory in {}", place.display()))?;
         Ok(Self { directory, executable, seed })
     }
 

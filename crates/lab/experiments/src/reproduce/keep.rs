@@ -11,12 +11,13 @@
 //! is run again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use pagemill_launch::lazy_file::Parts;
 use pagemill_launch::{files, library};
 use pagemill_model::whole;
@@ -43,6 +44,24 @@ pub struct Of {
     pub scale: f64,
     /// Window of the Redis experiment in seconds, if it is not the published one.
     pub window: Option<f64>,
+}
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}, scale {}", self.seed, self.scale)?;
+        self.window.map_or(Ok(()), |seconds| write!(f, ", a window of {seconds} s"))
+    }
+}
+
+/// A cell that is to run.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The cell.
+    pub cell: Cell,
+    /// What its figures depend on.
+    pub of: Of,
+    /// Roughly how long it takes.
+    pub seconds: f64,
 }
 
 /// A finished cell, as it is on disk.
@@ -322,6 +341,26 @@ pub fn all(results: &Path) -> Result<(Vec<(Cell, Kept)>, Odd)> {
         }
     }
     Ok((cells, odd))
+}
+
+/// Refuses a results directory with cells of one of these experiments that depend on something else.
+///
+/// # Errors
+/// See above; where it cannot be read.
+pub fn same(results: &Path, turns: &[Turn]) -> Result<()> {
+    for (cell, kept) in all(results)?.0 {
+        let mut turns = turns.iter().filter(|turn| turn.cell.experiment == cell.experiment);
+        if let Some(turn) = turns.find(|turn| turn.of != kept.of) {
+            bail!(
+                "{} has {} with {}, and this run is with {} (choose another directory with -o)",
+                results.display(),
+                cell.name(),
+                kept.of,
+                turn.of
+            );
+        }
+    }
+    Ok(())
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {

@@ -3,6 +3,7 @@
 use pagemill_analysis::statistics::{self, Bootstrap, Estimate};
 use serde::Serialize;
 
+use super::outcome::TOO_SHORT;
 use super::series::Finished;
 
 /// A median or a ratio of medians.
@@ -36,6 +37,13 @@ impl<'a> Measured<'a> {
             .filter(|(cell, _)| cell.case == case && cell.arm == arm)
             .filter_map(|(_, outcome)| outcome.as_ref().ok()?.metrics.get(metric).copied())
             .collect()
+    }
+
+    /// Whether runs of an arm were too short to be measured, in words.
+    pub(super) fn too_short(&self, arm: &str) -> Option<String> {
+        let mut of = self.finished.iter().filter(|(cell, _)| cell.arm == arm);
+        let is_short = of.any(|(_, ran)| ran.as_ref().is_ok_and(|ran| ran.notes == [TOO_SHORT]));
+        is_short.then(|| TOO_SHORT.to_owned())
     }
 
     /// The median.

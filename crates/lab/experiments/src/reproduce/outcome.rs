@@ -42,6 +42,23 @@ impl Outcome {
     }
 }
 
+/// What is said of a run in which nothing could be measured.
+pub const TOO_SHORT: &str =
+    "too short at this scale: the program ended before its memory was read once (a larger --scale)";
+
+impl Seen {
+    /// Whether a run was over before anything could be told of it: one or two looks may both be before the loader has
+    /// mapped the arm's library, or before its heap has started.
+    pub(super) fn is_too_short(&self, arm: &Arm) -> bool {
+        let begun = match &arm.allocator {
+            Allocator::Library(_) => self.library,
+            Allocator::Ours { .. } => self.heap.is_some(),
+            Allocator::Bundled { .. } | Allocator::Own => true,
+        };
+        self.samples.is_empty() || (!begun && self.samples.len() < 3)
+    }
+}
+
 /// Makes sure that the arm was what it says: its library loaded, its heap started.
 pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
     let Seen { samples, heap, library } = seen;
@@ -109,6 +126,24 @@ mod tests {
         assert!(library.unwrap_err().to_string().contains("/lib/x.so was not loaded"));
         let ours = Allocator::Ours { library: "l".into(), config: "1y", ksm: false };
         assert!(checked(&arm(ours), seen()).unwrap_err().to_string().contains("no heap of ours"));
+    }
+
+    /// Such runs had failed: nothing was read, or all that was read was before the loader had come to the library.
+    #[test]
+    fn a_run_that_was_over_too_soon_is_told_from_an_arm_that_is_not_what_it_says() {
+        let arm = |allocator| Arm { name: "glibc", allocator };
+        let library = arm(Allocator::Library("/lib/x.so".into()));
+        let seen = |count: u32, library| {
+            let samples = (0..count).map(|at| sample(f64::from(at), 5)).collect();
+            Seen { samples, library, ..Seen::default() }
+        };
+        assert!(seen(0, false).is_too_short(&library) && seen(2, false).is_too_short(&library));
+        assert!(!seen(3, false).is_too_short(&library), "that is an arm without its library");
+        assert!(!seen(1, true).is_too_short(&library));
+        let ours = arm(Allocator::Ours { library: "l".into(), config: "1y", ksm: false });
+        assert!(seen(1, true).is_too_short(&ours), "its heap has not started");
+        assert!(seen(0, false).is_too_short(&arm(Allocator::Own)));
+        assert!(!seen(1, false).is_too_short(&arm(Allocator::Own)));
     }
 
     #[test]

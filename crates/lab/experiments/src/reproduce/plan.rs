@@ -34,6 +34,9 @@ pub struct Options {
     pub settle: Option<f64>,
     /// Seed of the order and of all inputs.
     pub seed: u64,
+    /// The sizes of the publication, of experiments whose full run has smaller ones.
+    #[serde(default)]
+    pub full_size: bool,
 }
 
 /// Something that does not run, and why.
@@ -144,14 +147,6 @@ impl Plan {
         self.skipped.iter().any(|skip| skip.reason == arm::ROOTS)
     }
 
-    /// How long everything takes, as far as the files say.
-    pub fn estimate(&self) -> Duration {
-        let seconds = self.scheduled.iter().map(|scheduled| {
-            scheduled.experiment.seconds * scheduled.scale * scheduled.cells.len() as f64
-        });
-        Duration::from_secs_f64(seconds.sum())
-    }
-
     /// Runs a cell of this plan of its experiment alone, unless it is finished, and returns what came of it. What
     /// cannot run here has failed with the reason.
     ///
@@ -254,20 +249,22 @@ fn leave_out(experiment: &mut Experiment, inputs: &Inputs, skipped: &mut Vec<Ski
 ///
 /// # Errors
 /// For an arm that does not exist.
-pub fn amount(experiment: &Experiment, quick: bool) -> Result<(usize, Duration)> {
-    let short = quick.then_some(&experiment.quick);
-    let arms = arm::expand(short.map_or(&experiment.arms, |quick| &quick.arms))?;
+pub fn amount(experiment: &Experiment, options: &Options) -> Result<(usize, Duration)> {
+    let short = options.quick.then_some(&experiment.quick);
+    let named = short.map_or(&experiment.arms, |quick| &quick.arms);
+    let arms = arm::expand(options.arms.as_ref().unwrap_or(named))?;
     let mut cases = experiment.cases();
-    let mut per_case = arms.len() * experiment.repetitions as usize;
-    let mut scale = 1.0;
+    let own = short.map_or(experiment.repetitions, |quick| quick.repetitions);
+    let repetitions = options.repetitions.unwrap_or(own) as usize;
+    let mut per_case = arms.len() * repetitions;
     if let Some(quick) = short {
         cases.retain(|case| !quick.without_loads.iter().any(|load| load.name() == case));
         let once = arms.iter().filter(|arm| quick.once.iter().any(|name| name == *arm)).count();
-        per_case = (arms.len() - once) * quick.repetitions as usize + once;
-        scale = quick.scale;
+        per_case -= once * (repetitions - 1);
     }
     let cells = cases.len() * per_case;
-    Ok((cells, Duration::from_secs_f64(experiment.seconds * scale * cells as f64)))
+    let seconds = experiment.seconds * options.of(experiment).scale * cells as f64;
+    Ok((cells, Duration::from_secs_f64(seconds)))
 }
 
 /// All cells of an experiment, arms interleaved; those of `once` are in the first repetition only.
@@ -338,7 +335,21 @@ mod tests {
             }
             let quick = &experiment.quick;
             let cells = order(&short, &arms, quick.repetitions, &quick.once, &mut Random::new(1));
-            assert_eq!(amount(&experiment, true).unwrap().0, cells.len(), "{}", experiment.name);
+            let options = Options {
+                quick: true,
+                repetitions: None,
+                arms: None,
+                scale: 1.0,
+                settle: None,
+                seed: 1,
+                full_size: false,
+            };
+            let (count, _) = amount(&experiment, &options).unwrap();
+            assert_eq!(count, cells.len(), "{}", experiment.name);
+            let asked =
+                Options { repetitions: Some(5), arms: Some(vec!["glibc".into()]), ..options };
+            let (count, _) = amount(&experiment, &asked).unwrap();
+            assert!(count % 5 == 0 || quick.once.contains(&"glibc".to_owned()), "{count}");
         }
     }
 

@@ -11,30 +11,21 @@
 //! table says is made from finished cells alone.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_launch::progress::minutes;
 
 use super::cell::Cell;
-use super::keep::{Keep, Of};
+use super::keep::Keep;
+pub use super::keep::Turn;
 use super::outcome::Outcome;
 use super::store::Store;
 use super::target::{Interrupted, Stage};
 
 /// A finished cell: results, or the reason why there are none.
 pub type Finished = (Cell, Result<Outcome, String>);
-
-/// A cell that is to run.
-#[derive(Clone, Debug)]
-pub struct Turn {
-    /// The cell.
-    pub cell: Cell,
-    /// What its figures depend on.
-    pub of: Of,
-    /// Roughly how long it takes.
-    pub seconds: f64,
-}
 
 /// Cells that know how to run.
 pub trait Series {
@@ -120,11 +111,15 @@ fn each(
     let turns = series.turns();
     let mut finished: Vec<Finished> = Vec::new();
     let (mut digests, mut pace) = (Digests::new(), Pace::default());
+    // What is kept takes no time.
+    let kept: Vec<bool> =
+        turns.iter().map(|turn| keep.taken(&turn.cell, turn.of).is_some()).collect();
     for (at, Turn { cell, of, .. }) in turns.iter().enumerate() {
-        if keep.taken(cell, *of).is_none() && !series.wants(cell) {
+        if !kept[at] && !series.wants(cell) {
             continue;
         }
-        let (number, left) = ((at + 1, turns.len()), pace.left(&turns[at..]));
+        let left = turns[at..].iter().zip(&kept[at..]).filter(|(_, kept)| !**kept);
+        let (number, left) = ((at + 1, turns.len()), pace.left(left.map(|(turn, _)| turn)));
         let step = Step { cell, number, left, doing: "", so_far: &finished };
         report(&step)?;
         let began = Instant::now();
@@ -151,10 +146,31 @@ fn each(
     Ok((finished, false))
 }
 
-/// Cells of a series, and roughly how long they take.
-pub fn amount(series: &dyn Series) -> (usize, Duration) {
+/// How much of a series there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Its cells.
+    pub cells: usize,
+    /// Those that are kept.
+    pub kept: usize,
+    /// Roughly how long the others take.
+    pub time: Duration,
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cells, kept, time } = self;
+        let kept = if *kept > 0 { format!(", {kept} of them kept") } else { String::new() };
+        write!(f, "{cells} cells{kept}, about {}", minutes(*time))
+    }
+}
+
+/// Cells of a series, those that are kept, and roughly how long the others take.
+pub fn amount(series: &dyn Series, keep: Option<&Keep>) -> Amount {
     let turns = series.turns();
-    (turns.len(), Pace::default().left(&turns))
+    let is_kept = |turn: &&Turn| keep.is_some_and(|it| it.taken(&turn.cell, turn.of).is_some());
+    let (kept, left): (Vec<&Turn>, Vec<&Turn>) = turns.iter().partition(is_kept);
+    Amount { cells: turns.len(), kept: kept.len(), time: Pace::default().left(left.into_iter()) }
 }
 
 /// Runs one of a series, unless it is kept, and returns what came of it; `None` if there is no such cell.
@@ -188,8 +204,8 @@ impl Pace {
     }
 
     /// Time for these.
-    fn left(&self, turns: &[Turn]) -> Duration {
-        let seconds = turns.iter().map(|Turn { cell, seconds, .. }| {
+    fn left<'a>(&self, turns: impl Iterator<Item = &'a Turn>) -> Duration {
+        let seconds = turns.map(|Turn { cell, seconds, .. }| {
             match self.0.get(&(cell.experiment.clone(), cell.case.clone())) {
                 Some((sum, count)) => sum.as_secs_f64() / f64::from(*count),
                 None => *seconds,
@@ -228,5 +244,45 @@ mod tests {
         let error = agrees(&mut digests, &cell("1y-ksm"), outcome(Some(2))).unwrap_err();
         assert!(error.contains("glibc"), "{error}");
         assert!(agrees(&mut digests, &cell("mesh"), outcome(None)).is_ok());
+    }
+
+    /// Two cells that take as long as they say.
+    struct Two;
+
+    impl Series for Two {
+        fn turns(&self) -> Vec<Turn> {
+            let of = super::super::keep::Of { seed: 1, scale: 1.0, window: None };
+            let turn = |repetition: u32| {
+                let (experiment, case) = ("e".into(), format!("c{repetition}"));
+                let cell = Cell { experiment, case, arm: "glibc", repetition };
+                Turn { cell, of, seconds: f64::from(repetition) * 10.0 }
+            };
+            vec![turn(1), turn(2)]
+        }
+
+        fn run(&mut self, _: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Outcome> {
+            Ok(Outcome::default())
+        }
+    }
+
+    /// A run that went on told the time of what it had, too.
+    #[test]
+    fn what_is_kept_takes_no_time() {
+        let room = tempfile::tempdir().unwrap();
+        let keep = Keep::new(room.path()).unwrap();
+        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let (linux, executable) = (pagemill_kernel::Linux::live(), std::path::PathBuf::new());
+        let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
+        let told = |keep| amount(&Two, Some(keep)).to_string();
+        assert_eq!(told(&keep), "2 cells, about 30 s");
+        let Turn { cell, of, .. } = Two.turns().remove(1);
+        keep.once(&cell, of, &stage, || Ok(Outcome::default())).unwrap().0.unwrap();
+        assert_eq!(told(&keep), "2 cells, 1 of them kept, about 10 s");
+        let mut left = Vec::new();
+        let run = all(&mut Two, &stage, (None, &keep), &mut |step| {
+            left.push(step.left.as_secs());
+            Ok(())
+        });
+        assert_eq!((run.unwrap().0.len(), left), (2, vec![10, 0]));
     }
 }

@@ -105,18 +105,11 @@ pub struct Section {
 pub struct Summary {
     /// Version of this layout; fields are only ever added.
     pub schema: u32,
-    /// Whether the run was shortened.
-    pub quick: bool,
-    /// Whether it was ended before it was through.
-    pub interrupted: bool,
-    /// Seed of the run.
-    pub seed: u64,
-    /// The machine, in words.
-    pub machine: Vec<String>,
+    /// What it is of.
+    #[serde(flatten)]
+    pub of: Circumstances,
     /// By experiment.
     pub sections: Vec<Section>,
-    /// What did not run, and why.
-    pub skipped: Vec<Skipped>,
 }
 
 /// An experiment whose cells are shown.
@@ -145,7 +138,7 @@ impl Shown {
 }
 
 /// What is known of a run beside its cells.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Circumstances {
     /// Whether it was shortened.
     pub quick: bool,
@@ -165,12 +158,12 @@ pub fn summarise(
     finished: &[Finished],
     circumstances: Circumstances,
 ) -> Result<Summary> {
-    let Circumstances { quick, interrupted, seed, machine, skipped } = circumstances;
+    let Circumstances { seed, skipped, .. } = &circumstances;
     let sections = shown
         .iter()
         .map(|shown| {
             let experiment = &shown.experiment;
-            let measured = Measured::new(finished, &experiment.name, seed);
+            let measured = Measured::new(finished, &experiment.name, *seed);
             let column = |wanted: fn(&super::experiment::Metric) -> bool| {
                 let metric = experiment.metrics.iter().find(|metric| wanted(metric));
                 column(metric.expect("each experiment file was checked to have one"))
@@ -195,13 +188,13 @@ pub fn summarise(
                     .iter()
                     .map(|case| table(experiment, case, &shown.arms, &measured))
                     .collect(),
-                claims: verdict::claims(experiment, &measured, &skipped)?,
-                goals: verdict::goals(experiment, &measured, &skipped),
+                claims: verdict::claims(experiment, &measured, skipped)?,
+                goals: verdict::goals(experiment, &measured, skipped),
                 failed: failures(&measured),
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    Ok(Summary { schema: 1, quick, interrupted, seed, machine, sections, skipped })
+    Ok(Summary { schema: 1, of: circumstances, sections })
 }
 
 fn column(metric: &super::experiment::Metric) -> Column {

@@ -12,7 +12,7 @@ use pagemill_report::draw::text;
 /// The whole report.
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
-    if summary.quick {
+    if summary.of.quick {
         out.push_str("Quick run: smaller sizes, fewer arms and few runs. Intervals are wide; see `pagemill reproduce` for the full one.\n\n");
     }
     for section in &summary.sections {
@@ -44,7 +44,7 @@ pub fn skip_lines(summary: &Summary) -> Vec<String> {
         Some(arm) => format!("{} {arm}: {}", skip.experiment, skip.reason),
         None => format!("{}: {}", skip.experiment, skip.reason),
     };
-    summary.skipped.iter().map(line).collect()
+    summary.of.skipped.iter().map(line).collect()
 }
 
 fn render_section(section: &Section) -> String {
@@ -318,10 +318,17 @@ pub(crate) mod tests {
             |arm: &str| Timeline { arm: arm.into(), pss: vec![(0.0, 1048576.0), (1.0, 2097152.0)] };
         Summary {
             schema: 1,
-            quick: true,
-            interrupted: false,
-            seed: 1,
-            machine: vec!["a <machine>".into()],
+            of: Circumstances {
+                quick: true,
+                seed: 1,
+                machine: vec!["a <machine>".into()],
+                interrupted: false,
+                skipped: vec![Skipped {
+                    experiment: "tiny".into(),
+                    arm: Some("mesh".into()),
+                    reason: "MESH_LIB is not set".into(),
+                }],
+            },
             sections: vec![Section {
                 experiment: "tiny".into(),
                 title: "A tiny experiment".into(),
@@ -361,11 +368,6 @@ pub(crate) mod tests {
                     verdict: "not measured: why".into(),
                 }],
                 failed: vec!["tiny mesh #1: it crashed".into()],
-            }],
-            skipped: vec![Skipped {
-                experiment: "tiny".into(),
-                arm: Some("mesh".into()),
-                reason: "MESH_LIB is not set".into(),
             }],
         }
     }

@@ -80,7 +80,9 @@ pub fn claims(
                     .map(|figure| scaled(figure, claim.absolute.unwrap_or(1.0))),
             };
             let verdict = match figure {
-                None => absent(experiment, &cases, arm, claim.against.as_deref(), skipped),
+                None => {
+                    absent(measured, experiment, &cases, arm, claim.against.as_deref(), skipped)
+                }
                 Some(figure) => judge(claim, expected, &figure),
             };
             judged.push(Judged {
@@ -170,6 +172,7 @@ fn cases_of(experiment: &Experiment, named: &[String]) -> Vec<String> {
 
 /// Why there is no figure.
 fn absent(
+    measured: &Measured<'_>,
     experiment: &Experiment,
     cases: &[String],
     arm: &str,
@@ -189,10 +192,10 @@ fn absent(
         Some(skip.reason.clone())
     };
     let reason = reason(arm).or_else(|| reason(against?));
-    format!(
-        "not measured: {}",
-        reason.as_deref().unwrap_or("the arm did not run or has no such figure")
-    )
+    let reason =
+        reason.or_else(|| measured.too_short(arm)).or_else(|| measured.too_short(against?));
+    let unknown = || "the arm did not run or has no such figure".to_owned();
+    format!("not measured: {}", reason.unwrap_or_else(unknown))
 }
 
 /// Compares with the targets of an experiment.
@@ -211,7 +214,7 @@ pub fn goals(
         };
         let figure = figure.map(|figure| scaled(figure, goal.scale));
         let verdict = match figure {
-            None => absent(experiment, &cases, arm, goal.against.as_deref(), skipped),
+            None => absent(measured, experiment, &cases, arm, goal.against.as_deref(), skipped),
             Some(figure) => against_goal(goal, figure.value).to_owned(),
         };
         Reached {
@@ -237,6 +240,8 @@ fn against_goal(goal: &Goal, value: f64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::cell::Cell;
+    use crate::reproduce::outcome::{Outcome, TOO_SHORT};
     use crate::reproduce::summary::tests::cells;
 
     fn redis() -> Experiment {
@@ -280,6 +285,22 @@ mod tests {
         let verdict = |arm: &str| judged.iter().find(|one| one.arm == arm).unwrap().verdict.clone();
         assert_eq!(verdict("1y-ksm"), "not measured: switching ksmd on needs root");
         assert!(verdict("1y-remap").starts_with("not measured: the arm did not run"));
+    }
+
+    /// A program that ended before its memory was read once had failed.
+    #[test]
+    fn a_run_that_was_too_short_is_no_failure_and_says_so() {
+        let experiment = redis();
+        let (name, case) = (experiment.name.clone(), experiment.cases()[0].clone());
+        let cell = Cell { experiment: name.clone(), case, arm: "1y-remap", repetition: 1 };
+        let short = Outcome { notes: vec![TOO_SHORT.to_owned()], ..Outcome::default() };
+        let finished = [(cell, Ok(short))];
+        let judged = claims(&experiment, &Measured::new(&finished, &name, 1), &[]).unwrap();
+        let of = judged.iter().filter(|one| one.arm == "1y-remap");
+        let verdicts: Vec<&str> = of.map(|one| one.verdict.as_str()).collect();
+        assert!(
+            verdicts.len() > 1 && verdicts.iter().all(|it| it.contains("too short at this scale"))
+        );
     }
 
     /// Of a browser that is not installed it was said that the arm did not run.

@@ -1,17 +1,15 @@
 //! `reproduce --on` and `--cell`: the cells of a run on many machines, and one of them.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use pagemill_kernel::{Linux, signal};
 use pagemill_launch::exit::Exit;
-use pagemill_launch::files;
 use pagemill_launch::progress::minutes;
-use serde_json::json;
 
-use pagemill_experiments::fleet::matrix::{self, Matrix, Name};
+use pagemill_experiments::fleet::matrix::{self, Matrix};
 use pagemill_experiments::fleet::scripts::Here;
 use pagemill_experiments::fleet::{parallel, slurm};
 use pagemill_experiments::reproduce::arm::Machine;
@@ -21,11 +19,19 @@ use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::{self, Keep};
 use pagemill_experiments::reproduce::outcome::Outcome;
 use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
-use pagemill_experiments::reproduce::series;
+use pagemill_experiments::reproduce::series::{self, Series as _, Turn};
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
-use pagemill_experiments::{fragmentation, huge_pages};
 
-use super::{ALONE, Arguments, Asked, ENDING, OTHERS, say_skipped};
+use super::{Arguments, Asked, ENDING, OTHERS, nothing_runs, say_skipped};
+
+/// What is to run.
+pub(super) struct Planned {
+    pub(super) turns: Vec<Turn>,
+    /// What does not, and why.
+    skipped: Vec<Skipped>,
+    /// Experiments that cannot run on this machine.
+    pub(super) missing: Vec<&'static str>,
+}
 
 /// What runs cells on machines.
 enum Engine {
@@ -45,6 +51,15 @@ impl Engine {
                 hosts.retain(|host| !host.is_empty());
                 // A host that begins so would be an option of ssh.
                 let odd = hosts.iter().find(|host| host.starts_with('-'));
+                let known = |host: &&String| {
+                    let named = std::slice::from_ref(*host);
+                    OTHERS.contains(&host.as_str()) || experiment::select(named, &[]).is_ok()
+                };
+                if let Some(name) = hosts.iter().find(known) {
+                    bail!(
+                        "{name} is an experiment and no host: --on parallel host1,host2 {name} (: is this one)"
+                    );
+                }
                 ensure!(
                     odd.is_none() && !hosts.is_empty(),
                     "--on parallel HOST,…: no host is so called"
@@ -68,9 +83,7 @@ impl Arguments {
         let experiments = self.experiments.iter().cloned().chain(more).collect();
         let matrix = Self { experiments, ..self.clone() }.matrix()?;
         if matrix.cells.is_empty() {
-            say_skipped(&matrix.skipped);
-            eprintln!("pagemill: nothing of what was asked for can run here");
-            return Ok(Exit::Unsupported);
+            return Ok(nothing_runs(&matrix.skipped, false));
         }
         let results = std::path::absolute(self.directory()).context("the results directory")?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
@@ -106,89 +119,59 @@ impl Arguments {
     }
 
     fn matrix(&self) -> Result<Matrix> {
-        let asked = &self.experiments;
-        self.check(asked)?;
-        let of = Asked::of(asked);
-        let alone = asked.iter().filter(|name| ALONE.contains(&name.as_str()));
-        let names: Vec<String> =
-            of.names.iter().filter(|name| !ALONE.contains(&name.as_str())).cloned().collect();
-        let programs = of.all || !names.is_empty();
-        let experiments = if programs { experiment::select(&names, &OTHERS)? } else { Vec::new() };
+        self.check(&self.experiments)?;
+        let of = Asked::of(&self.experiments);
+        let programs = of.programs();
+        let experiments =
+            if programs { experiment::select(&of.names, &OTHERS)? } else { Vec::new() };
         let options = self.options();
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
         let plan = Plan::new(experiments, &options, &mut Machine::detect(&executable), &inputs)?;
         let signals = signal::Signals::block(&[])?;
-        let mut matrix =
-            self.matrix_of(&of.apart(), &plan, &stage(&signals, executable), &inputs)?;
-        for name in alone.cloned() {
-            matrix.cells.push(name);
-            matrix.seconds.push(None);
-        }
-        Ok(matrix)
+        let planned = self.planned(&of.apart, &plan, &stage(&signals, executable), &inputs)?;
+        Ok(self.matrix_of(&planned))
     }
 
-    /// The cells of a plan and of what was asked for that has tables of its own.
-    fn matrix_of(
+    /// The cells of a plan and of what was asked for that has tables of its own, which may refuse what was chosen.
+    pub(super) fn planned(
         &self,
         apart: &[&'static str],
         plan: &Plan,
         stage: &Stage<'_>,
         inputs: &Inputs,
-    ) -> Result<Matrix> {
-        let (mut cells, mut seconds, mut skipped) = (Vec::new(), Vec::new(), plan.skipped.clone());
-        for scheduled in &plan.scheduled {
-            for cell in scheduled.cells() {
-                cells.push(cell.name());
-                seconds.push(Some(scheduled.experiment.seconds * scheduled.scale));
-            }
-        }
+    ) -> Result<Planned> {
+        let mut planned = Planned {
+            turns: plan.runs(stage, inputs, &self.options()).turns(),
+            skipped: plan.skipped.clone(),
+            missing: Vec::new(),
+        };
         for &name in apart {
-            let Some(mut series) = self.series(name, stage, inputs)? else {
-                cells.push(name.to_owned());
-                seconds.push(None);
-                continue;
-            };
-            skipped.extend(series.leave_out(None).into_iter().map(|reason| Skipped {
+            let missing = self.measured(name, stage, inputs)?.and_then(|one| one.missing());
+            planned.missing.extend(missing.map(|_| name));
+            let Some(mut series) = self.series(name, stage, inputs)? else { continue };
+            planned.skipped.extend(series.leave_out(None).into_iter().map(|reason| Skipped {
                 experiment: name.to_owned(),
                 arm: None,
                 reason,
             }));
-            for turn in series.turns() {
-                cells.push(turn.cell.name());
-                seconds.push(Some(turn.seconds));
-            }
+            planned.turns.extend(series.turns());
         }
-        Ok(Matrix {
+        Ok(planned)
+    }
+
+    /// These cells as a matrix.
+    pub(super) fn matrix_of(&self, planned: &Planned) -> Matrix {
+        Matrix {
             schema: 1,
             experiments: self.experiments.clone(),
             programs: self.programs.clone(),
             options: self.options(),
-            cells,
-            skipped,
+            cells: planned.turns.iter().map(|turn| turn.cell.name()).collect(),
+            skipped: planned.skipped.clone(),
             machine: super::machine_facts(),
-            seconds,
-        })
-    }
-
-    /// Writes down which cells a run on this machine has, so that who collects them knows what is missing.
-    pub(super) fn write_plan(
-        &self,
-        asked: &Asked,
-        plan: &Plan,
-        stage: &Stage<'_>,
-        inputs: &Inputs,
-        results: &Path,
-    ) -> Result<()> {
-        let mut apart = asked.apart();
-        let programs = plan.scheduled.iter().map(|scheduled| scheduled.experiment.name.as_str());
-        let of: Vec<&str> = programs.chain(apart.iter().copied()).collect();
-        apart.retain(|name| match *name {
-            fragmentation::NAME => fragmentation::missing(&stage.linux).is_none(),
-            huge_pages::NAME => huge_pages::missing(&stage.linux).is_none(),
-            _ => true,
-        });
-        self.matrix_of(&apart, plan, stage, inputs)?.plan(results, &of)
+            seconds: planned.turns.iter().map(|turn| Some(turn.seconds)).collect(),
+        }
     }
 
     /// Runs one cell of the matrix in the results directory, unless it is finished.
@@ -196,13 +179,9 @@ impl Arguments {
         let results = self.output.as_deref().context("--cell is of a results directory: -o DIR")?;
         let results = std::path::absolute(results).context("the results directory")?;
         let matrix = Matrix::read(&results)?;
-        match matrix.cell(called)? {
-            Name::Program(cell) => self.cell(&matrix, &results, &cell),
-            Name::Whole(name) => self.whole(&matrix, &results, &name),
-        }
+        self.cell(&matrix, &results, &matrix.cell(called)?)
     }
 
-    /// A cell of any experiment that has more than one.
     fn cell(&self, matrix: &Matrix, results: &Path, cell: &Cell) -> Result<Exit> {
         let keep = Keep::new(results)?;
         if keep.holds(cell) {
@@ -215,7 +194,7 @@ impl Arguments {
         let inputs = Inputs::new(executable.clone(), matrix.options.seed)?;
         let stage = stage(&signals, executable);
         // What was chosen for one experiment alone is not for another of the same matrix.
-        let inner = self.of(matrix, matrix.experiments.clone(), None);
+        let inner = Self::of(matrix);
         let run = match inner.series(&cell.experiment, &stage, &inputs)? {
             Some(mut series) => {
                 let (kept, _) = keep::all(results)?;
@@ -245,10 +224,10 @@ impl Arguments {
     }
 
     /// What would run experiments of a matrix here.
-    fn of(&self, matrix: &Matrix, experiments: Vec<String>, output: Option<PathBuf>) -> Self {
+    fn of(matrix: &Matrix) -> Self {
         let options = matrix.options.clone();
         Self {
-            experiments,
+            experiments: matrix.experiments.clone(),
             list: false,
             quick: options.quick,
             reps: options.repetitions,
@@ -257,7 +236,8 @@ impl Arguments {
             seed: options.seed,
             scale: options.scale,
             settle: options.settle,
-            output,
+            full_size: options.full_size,
+            output: None,
             force: true,
             json: false,
             from_kept: None,
@@ -265,27 +245,6 @@ impl Arguments {
             dry_run: false,
             cell: None,
         }
-    }
-
-    /// All of an experiment that is one cell, in a directory of its own.
-    fn whole(&self, matrix: &Matrix, results: &Path, name: &str) -> Result<Exit> {
-        let directory = matrix::whole_directory(results, name);
-        let done = matrix::done_mark(results, name);
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let _lock = locked(&directory.join("lock"))?;
-        if done.exists() {
-            eprintln!("pagemill: {name} is finished");
-            return Ok(Exit::Ok);
-        }
-        // Chosen arms are those of others in the same matrix.
-        let alone = self.of(matrix, vec![name.to_owned()], Some(directory));
-        let exit = Self { arms: None, ..alone }.run()?;
-        if matches!(exit, Exit::Ok | Exit::Finding) {
-            let mark = json!({ "host": keep::host(), "failed": exit == Exit::Finding });
-            files::write(&done, format!("{mark}\n"), true)?;
-        }
-        Ok(exit)
     }
 }
 
@@ -310,21 +269,6 @@ fn program(
     plan.run_cell((cell, &named), stage, inputs, &options, keep)
 }
 
-/// Waits until nobody else holds the file.
-fn locked(path: &Path) -> Result<File> {
-    let cannot = || format!("cannot write {}", path.display());
-    let open = File::options().create(true).truncate(false).write(true).open(path);
-    let mut file = open.with_context(cannot)?;
-    if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-        eprintln!("pagemill: waiting for who holds {}", path.display());
-        file.lock().with_context(cannot)?;
-    }
-    file.set_len(0).with_context(cannot)?;
-    let words = format!("on {}, process {}\n", keep::host(), std::process::id());
-    std::io::Write::write_all(&mut file, words.as_bytes()).with_context(cannot)?;
-    Ok(file)
-}
-
 fn dry(engine: &Engine, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {
     let results = here.results()?;
     match engine {
@@ -340,14 +284,8 @@ fn dry(engine: &Engine, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Res
 }
 
 fn amount(matrix: &Matrix, left: &[usize]) -> String {
-    let seconds = matrix.seconds(left);
-    let time = minutes(Duration::from_secs_f64(seconds));
-    let unknown = left.iter().filter(|number| matrix.seconds[*number - 1].is_none()).count();
-    let more = match unknown {
-        0 => String::new(),
-        more => format!(" and {more} whole experiments"),
-    };
-    format!("{} of {} cells, about {time} on one machine{more}", left.len(), matrix.cells.len())
+    let time = minutes(Duration::from_secs_f64(matrix.seconds(left)));
+    format!("{} of {} cells, about {time} on one machine", left.len(), matrix.cells.len())
 }
 
 fn next(results: &Path) {

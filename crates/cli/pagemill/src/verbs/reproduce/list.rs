@@ -3,34 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pagemill_kernel::signal;
 use pagemill_launch::progress::minutes;
 use serde_json::{Value, json};
 
-#[cfg(target_arch = "x86_64")]
-use pagemill_experiments::huge_slices;
 use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::arm;
 use pagemill_experiments::reproduce::experiment::Experiment;
 use pagemill_experiments::reproduce::input::{self, Inputs};
+use pagemill_experiments::reproduce::plan::Options;
 use pagemill_experiments::reproduce::{definition, keep, plan, series};
 use pagemill_experiments::{moca, overhead};
 
 use super::fleet::stage;
 use super::{Arguments, Asked};
-
-/// The experiments with tables of their own: name, title, needs, takes in full and with `--quick` where that is known.
-fn apart_listed() -> Vec<[String; 4]> {
-    let row = |name: &str, title: &str, needs: &str, takes: &str| {
-        [name, title, needs, takes].map(str::to_owned)
-    };
-    vec![
-        row(overhead::NAME, &format!("{}; by name only", overhead::TITLE), "nothing", ""),
-        #[cfg(target_arch = "x86_64")]
-        row(huge_slices::NAME, &format!("{}; by name only", huge_slices::TITLE), "huge pages", ""),
-    ]
-}
 
 /// What there is to say of an experiment: facts by name.
 struct Entry<'a> {
@@ -81,6 +68,9 @@ impl Arguments {
             takes_text(of)
         };
         let results = self.output.as_deref();
+        if let Some(results) = results {
+            ensure!(results.is_dir(), "there is no results directory {}", results.display());
+        }
         let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
         let kept = |name: &str| {
             let of =
@@ -98,39 +88,41 @@ impl Arguments {
                 programs if programs.is_empty() => "nothing".to_owned(),
                 programs => programs.join(", "),
             };
+            let arms = self.arms.as_ref().unwrap_or(&one.arms).join(" ");
+            let runs = self.reps.unwrap_or(one.repetitions);
+            let of = |quick| plan::amount(one, &Options { quick, ..self.options() });
             let mut facts = vec![
-                ("arms", format!("{}; {} runs each", one.arms.join(" "), one.repetitions)),
+                ("arms", format!("{arms}; {runs} runs each")),
                 ("needs", needs),
-                ("takes", takes([plan::amount(one, false)?, plan::amount(one, true)?])),
+                ("takes", takes([of(false)?, of(true)?])),
             ];
             facts.extend(kept(&one.name));
             entries.push(Entry { name: &one.name, title: &one.title, facts });
         }
-        for name in asked.apart() {
+        let also = asked.all.then_some(overhead::NAME);
+        for name in asked.apart.iter().copied().chain(also) {
             let Some(one) = definition::find(name) else { continue };
-            let runs = match one.full.repetitions {
+            let runs = match self.reps.unwrap_or(one.full.repetitions) {
                 1 => String::new(),
                 runs => format!("; {runs} runs each"),
             };
             let mut facts = vec![
-                ("arms", format!("{}{runs}", one.arms.join(" "))),
+                ("arms", format!("{}{runs}", self.arms(name).unwrap_or(&one.arms).join(" "))),
                 ("needs", one.needs.clone()),
             ];
-            facts.push(("takes", takes([self.amount(name, false)?, self.amount(name, true)?])));
+            let amounts = [self.amount(name, false)?, self.amount(name, true)?];
+            // All of it is what runs without a name.
+            let by_name = also == Some(name);
+            let words = if by_name { takes_text(amounts) } else { takes(amounts) };
+            let more = if one.full_size.is_some() { self.full_size(name)? } else { String::new() };
+            let end = if by_name { "; by name only" } else { "" };
+            facts.push(("takes", format!("{words}{more}{end}")));
             facts.extend(kept(name));
             if name == moca::NAME {
                 let machine = Kept::built_in()?.machine.join("; ");
                 facts.push(("kept", format!("figures for --from-kept, of {machine}")));
             }
             entries.push(Entry { name, title: &one.title, facts });
-        }
-        let apart = apart_listed();
-        let wanted =
-            |row: &&[String; 4]| self.experiments.is_empty() || self.experiments.contains(&row[0]);
-        for [name, title, needs, takes] in apart.iter().filter(wanted) {
-            let mut facts = vec![("needs", needs.clone())];
-            facts.extend((!takes.is_empty()).then(|| ("takes", takes.clone())));
-            entries.push(Entry { name, title, facts });
         }
         let whole = takes_text(whole);
         if self.json {
@@ -145,6 +137,13 @@ impl Arguments {
         Ok(())
     }
 
+    /// What its programs take at the sizes of the publication.
+    fn full_size(&self, name: &str) -> Result<String> {
+        let full_size = Self { full_size: true, ..self.clone() };
+        let (cells, time) = full_size.amount(name, false)?;
+        Ok(format!("; with --full-size {cells}, {}", minutes(time)))
+    }
+
     /// Cells of an experiment with tables of its own, where everything is installed, and roughly how long they take.
     fn amount(&self, name: &str, quick: bool) -> Result<(usize, Duration)> {
         let asked = Self { quick, ..self.clone() };
@@ -152,6 +151,9 @@ impl Arguments {
         let inputs = Inputs::new(PathBuf::new(), self.seed)?;
         let stage = stage(&signals, PathBuf::new());
         let series = asked.series(name, &stage, &inputs)?;
-        Ok(series.map(|series| series::amount(series.as_ref())).unwrap_or_default())
+        Ok(series.map_or_else(Default::default, |series| {
+            let amount = series::amount(series.as_ref(), None);
+            (amount.cells, amount.time)
+        }))
     }
 }

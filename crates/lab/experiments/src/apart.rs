@@ -1,0 +1,58 @@
+//! Experiments with tables of their own: what all of them can do, and what a run of them came to.
+
+use anyhow::Result;
+use pagemill_report::draw::html::Page;
+use serde_json::Value;
+
+use crate::reproduce::series::{Finished, Series};
+
+/// One of them, with its cells.
+pub trait Apart: Series {
+    /// Why it cannot run here; `None` if it can.
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
+    /// What finished cells came to; why nothing can be told of them otherwise.
+    ///
+    /// # Errors
+    /// See above.
+    fn outcome(&self, finished: &[Finished], interrupted: bool) -> Result<Box<dyn Tables>, String>;
+}
+
+/// What one of them came to.
+pub trait Tables {
+    /// What was claimed, what was published, what is here, and a verdict: a row each, whatever ran.
+    fn claims(&self) -> Vec<Vec<String>>;
+
+    /// Verdicts on targets of our own.
+    fn goals(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The tables as text.
+    fn text(&self) -> String;
+
+    /// Tables and charts as a section of a page.
+    fn page(&self, page: &mut Page);
+
+    /// Every figure.
+    fn json(&self) -> Value;
+
+    /// Further files: their names, and what is in them. `machine` is what it ran on, in words.
+    ///
+    /// # Errors
+    /// For what cannot be encoded.
+    fn files(&self, _machine: &[String]) -> Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
+}
+
+/// What those came to that were asked for.
+#[derive(Default)]
+pub struct Outcomes {
+    /// Of each that ran, its name and what it came to.
+    pub tables: Vec<(&'static str, Box<dyn Tables>)>,
+    /// Those that did not run, also the simulated one: their names, and why.
+    pub absent: Vec<(&'static str, String)>,
+}
