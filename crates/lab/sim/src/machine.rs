@@ -52,205 +52,107 @@ impl Parameter {
     }
 }
 
-const fn parameter(
-    section: &'static str,
-    key: &'static str,
-    unit: &'static str,
-    least: f64,
-    greatest: f64,
-    meaning: &'static str,
-) -> Parameter {
-    Parameter { section, key, unit, least, greatest, meaning }
+/// The table below: sections, and in them key, unit, least and greatest value, meaning.
+macro_rules! parameters {
+    ($($section:literal { $($key:ident $unit:literal $least:literal to $most:literal $meaning:literal;)* })*) => {
+        &[$($(Parameter {
+            section: $section,
+            key: stringify!($key),
+            unit: $unit,
+            least: $least,
+            greatest: $most,
+            meaning: $meaning,
+        },)*)*]
+    };
 }
 
 /// Every parameter of a machine.
-pub const PARAMETERS: &[Parameter] = &[
-    parameter("core", "frequency_ghz", "GHz", 0.1, 10.0, "core clock"),
-    parameter("core", "rob_entries", "micro-operations", 8.0, 4096.0, "reorder buffer"),
-    parameter("core", "issue_width", "micro-operations/cycle", 1.0, 32.0, "allocation width"),
-    parameter("core", "fill_buffers", "lines", 1.0, 256.0, "outstanding L1 data misses"),
-    parameter("core", "streamer_lines", "lines", 0.0, 256.0, "lines the L2 streamer runs ahead"),
-    parameter("core", "superqueue", "lines", 1.0, 1024.0, "outstanding L2 misses"),
-    parameter("core", "page_walkers", "walks", 1.0, 64.0, "concurrent page walks"),
-    parameter("core", "mispredict_cycles", "cycles", 0.0, 200.0, "branch misprediction penalty"),
-    parameter("core", "divide_cycles", "cycles", 0.0, 200.0, "latency of a 64-bit division"),
-    parameter("core", "l1_cycles", "cycles", 0.0, 200.0, "L1 data cache load-to-use"),
-    parameter("core", "l2_cycles", "cycles", 0.0, 200.0, "L2 load-to-use"),
-    parameter("core", "stlb_cycles", "cycles", 0.0, 200.0, "second level TLB lookup"),
-    parameter("core", "llc_cycles", "cycles", 0.0, 1000.0, "last level cache load-to-use"),
-    parameter(
-        "cache",
-        "l2_kib",
-        "KiB",
-        0.0,
-        1_048_576.0,
-        "L2 cache of a core, not part of the last level",
-    ),
-    parameter("cache", "llc_mib", "MiB", 0.0, 4096.0, "last level cache"),
-    parameter("dram", "clock_ns", "ns", 0.05, 10.0, "clock of the data bus's command rate"),
-    parameter("dram", "cl", "clocks", 1.0, 200.0, "read command to data"),
-    parameter("dram", "rcd", "clocks", 1.0, 200.0, "activate to column command"),
-    parameter("dram", "rp", "clocks", 1.0, 200.0, "precharge to activate"),
-    parameter("dram", "ras", "clocks", 1.0, 400.0, "activate to precharge"),
-    parameter("dram", "cwl", "clocks", 1.0, 200.0, "write command to data"),
-    parameter("dram", "ccd_l", "clocks", 1.0, 64.0, "column to column, same bank group"),
-    parameter("dram", "rrd_l", "clocks", 1.0, 64.0, "activate to activate, same bank group"),
-    parameter("dram", "rrd_s", "clocks", 1.0, 64.0, "activate to activate, other bank group"),
-    parameter("dram", "faw", "clocks", 1.0, 400.0, "window of four activates"),
-    parameter("dram", "wtr_l", "clocks", 0.0, 64.0, "write data to read command, same rank"),
-    parameter("dram", "wr", "clocks", 1.0, 200.0, "write data to precharge"),
-    parameter("dram", "rtp", "clocks", 1.0, 200.0, "read to precharge"),
-    parameter("dram", "rfc", "clocks", 1.0, 4000.0, "refresh"),
-    parameter(
-        "dram",
-        "rfc_sb",
-        "clocks",
-        0.0,
-        4000.0,
-        "refresh of one bank of each group (0: none)",
-    ),
-    parameter("dram", "refi", "clocks", 100.0, 100_000.0, "refresh interval"),
-    parameter("dram", "postponed", "refreshes", 0.0, 64.0, "refreshes that may be postponed"),
-    parameter("dram", "burst", "clocks", 1.0, 64.0, "data bus time of a line"),
-    parameter(
-        "dram",
-        "turnaround",
-        "clocks",
-        0.0,
-        64.0,
-        "data bus gap between ranks or directions",
-    ),
-    parameter("dram", "ranks", "ranks", 1.0, 8.0, "ranks of a channel"),
-    parameter("dram", "bank_groups", "groups", 1.0, 16.0, "bank groups of a rank"),
-    parameter("dram", "banks", "banks", 1.0, 16.0, "banks of a group"),
-    parameter("dram", "row_lines", "lines", 1.0, 4096.0, "lines of an open row"),
-    parameter("dram", "write_high", "lines", 1.0, 1024.0, "queued writes that start a drain"),
-    parameter("dram", "write_low", "lines", 0.0, 1024.0, "queued writes that end it"),
-    parameter("tier.default", "channels", "channels", 1.0, 64.0, "memory channels"),
-    parameter(
-        "tier.default",
-        "capacity_gib",
-        "GiB",
-        0.001,
-        65_536.0,
-        "memory the workload may use",
-    ),
-    parameter("tier.default", "unloaded_ns", "ns", 1.0, 10_000.0, "load latency without load"),
-    parameter("tier.alternate", "channels", "channels", 1.0, 64.0, "memory channels"),
-    parameter(
-        "tier.alternate",
-        "capacity_gib",
-        "GiB",
-        0.001,
-        65_536.0,
-        "memory the workload may use",
-    ),
-    parameter("tier.alternate", "unloaded_ns", "ns", 1.0, 10_000.0, "load latency without load"),
-    parameter("link", "flits_per_ns", "flits/ns", 0.01, 1000.0, "capacity of each direction"),
-    parameter("link", "data_flits", "flits", 1.0, 64.0, "a message with a line"),
-    parameter("link", "control_flits", "flits", 0.0, 64.0, "a message without"),
-    parameter(
-        "antagonist",
-        "cores_per_step",
-        "cores",
-        0.0,
-        64.0,
-        "cores added by each step of load",
-    ),
-    parameter(
-        "antagonist",
-        "writes_per_read",
-        "lines",
-        0.0,
-        4.0,
-        "lines written back for each line read",
-    ),
-    parameter(
-        "kernel",
-        "page_kib",
-        "KiB",
-        4.0,
-        2048.0,
-        "page that the kernel's tiering (tpp, none) moves",
-    ),
-    parameter(
-        "kernel",
-        "scan_mib",
-        "MiB",
-        1.0,
-        65_536.0,
-        "address space the hint fault scanner stamps a period",
-    ),
-    parameter("kernel", "scan_period_ms", "ms", 1.0, 60_000.0, "its period"),
-    parameter(
-        "kernel",
-        "hot_threshold_ms",
-        "ms",
-        1.0,
-        60_000.0,
-        "reference fault latency of a hot page",
-    ),
-    parameter("kernel", "promote_mb_per_s", "MB/s", 0.0, 1_000_000.0, "promotion rate limit"),
-    parameter("kernel", "adapt_ms", "ms", 1.0, 600_000.0, "period of the threshold's adaptation"),
-    parameter(
-        "kernel",
-        "fault_us",
-        "us",
-        0.0,
-        1000.0,
-        "cost of a hint fault in the faulting thread",
-    ),
-    parameter(
-        "kernel",
-        "migrate_us",
-        "us",
-        0.0,
-        1000.0,
-        "cost of a page migration in the faulting thread",
-    ),
-    parameter("kernel", "kswapd_us", "us", 0.001, 1000.0, "cost of one page's demotion in kswapd"),
-    parameter(
-        "kernel",
-        "kswapd_scan_us",
-        "us",
-        0.001,
-        1000.0,
-        "cost of one page's ageing in kswapd",
-    ),
-    parameter(
-        "kernel",
-        "node_gib",
-        "GiB",
-        0.001,
-        65_536.0,
-        "memory of the default tier's node, pinned or not",
-    ),
-    parameter(
-        "kernel",
-        "watermark_part",
-        "part",
-        0.0,
-        0.01,
-        "part of the node between two watermarks",
-    ),
-    parameter(
-        "kernel",
-        "plenty_part",
-        "part",
-        0.0,
-        1.0,
-        "part of the node that is free when no threshold is applied",
-    ),
-    parameter("hemem", "page_kib", "KiB", 4.0, 2048.0, "page that the sampled systems move"),
-    parameter(
-        "hemem",
-        "copy_gb_per_s",
-        "GB/s",
-        0.001,
-        1000.0,
-        "copy engine of the sampled systems",
-    ),
-];
+pub const PARAMETERS: &[Parameter] = parameters! {
+    "core" {
+        frequency_ghz "GHz" 0.1 to 10.0 "core clock";
+        rob_entries "micro-operations" 8.0 to 4096.0 "reorder buffer";
+        issue_width "micro-operations/cycle" 1.0 to 32.0 "allocation width";
+        fill_buffers "lines" 1.0 to 256.0 "outstanding L1 data misses";
+        streamer_lines "lines" 0.0 to 256.0 "lines the L2 streamer runs ahead";
+        superqueue "lines" 1.0 to 1024.0 "outstanding L2 misses";
+        page_walkers "walks" 1.0 to 64.0 "concurrent page walks";
+        mispredict_cycles "cycles" 0.0 to 200.0 "branch misprediction penalty";
+        divide_cycles "cycles" 0.0 to 200.0 "latency of a 64-bit division";
+        l1_cycles "cycles" 0.0 to 200.0 "L1 data cache load-to-use";
+        l2_cycles "cycles" 0.0 to 200.0 "L2 load-to-use";
+        stlb_cycles "cycles" 0.0 to 200.0 "second level TLB lookup";
+        llc_cycles "cycles" 0.0 to 1000.0 "last level cache load-to-use";
+    }
+    "cache" {
+        l2_kib "KiB" 0.0 to 1_048_576.0 "L2 cache of a core, not part of the last level";
+        llc_mib "MiB" 0.0 to 4096.0 "last level cache";
+    }
+    "dram" {
+        clock_ns "ns" 0.05 to 10.0 "clock of the data bus's command rate";
+        cl "clocks" 1.0 to 200.0 "read command to data";
+        rcd "clocks" 1.0 to 200.0 "activate to column command";
+        rp "clocks" 1.0 to 200.0 "precharge to activate";
+        ras "clocks" 1.0 to 400.0 "activate to precharge";
+        cwl "clocks" 1.0 to 200.0 "write command to data";
+        ccd_l "clocks" 1.0 to 64.0 "column to column, same bank group";
+        rrd_l "clocks" 1.0 to 64.0 "activate to activate, same bank group";
+        rrd_s "clocks" 1.0 to 64.0 "activate to activate, other bank group";
+        faw "clocks" 1.0 to 400.0 "window of four activates";
+        wtr_l "clocks" 0.0 to 64.0 "write data to read command, same rank";
+        wr "clocks" 1.0 to 200.0 "write data to precharge";
+        rtp "clocks" 1.0 to 200.0 "read to precharge";
+        rfc "clocks" 1.0 to 4000.0 "refresh";
+        rfc_sb "clocks" 0.0 to 4000.0 "refresh of one bank of each group (0: none)";
+        refi "clocks" 100.0 to 100_000.0 "refresh interval";
+        postponed "refreshes" 0.0 to 64.0 "refreshes that may be postponed";
+        burst "clocks" 1.0 to 64.0 "data bus time of a line";
+        turnaround "clocks" 0.0 to 64.0 "data bus gap between ranks or directions";
+        ranks "ranks" 1.0 to 8.0 "ranks of a channel";
+        bank_groups "groups" 1.0 to 16.0 "bank groups of a rank";
+        banks "banks" 1.0 to 16.0 "banks of a group";
+        row_lines "lines" 1.0 to 4096.0 "lines of an open row";
+        write_high "lines" 1.0 to 1024.0 "queued writes that start a drain";
+        write_low "lines" 0.0 to 1024.0 "queued writes that end it";
+    }
+    "tier.default" {
+        channels "channels" 1.0 to 64.0 "memory channels";
+        capacity_gib "GiB" 0.001 to 65_536.0 "memory the workload may use";
+        unloaded_ns "ns" 1.0 to 10_000.0 "load latency without load";
+    }
+    "tier.alternate" {
+        channels "channels" 1.0 to 64.0 "memory channels";
+        capacity_gib "GiB" 0.001 to 65_536.0 "memory the workload may use";
+        unloaded_ns "ns" 1.0 to 10_000.0 "load latency without load";
+    }
+    "link" {
+        flits_per_ns "flits/ns" 0.01 to 1000.0 "capacity of each direction";
+        data_flits "flits" 1.0 to 64.0 "a message with a line";
+        control_flits "flits" 0.0 to 64.0 "a message without";
+    }
+    "antagonist" {
+        cores_per_step "cores" 0.0 to 64.0 "cores added by each step of load";
+        writes_per_read "lines" 0.0 to 4.0 "lines written back for each line read";
+    }
+    "kernel" {
+        page_kib "KiB" 4.0 to 2048.0 "page that the kernel's tiering (tpp, none) moves";
+        scan_mib "MiB" 1.0 to 65_536.0 "address space the hint fault scanner stamps a period";
+        scan_period_ms "ms" 1.0 to 60_000.0 "its period";
+        hot_threshold_ms "ms" 1.0 to 60_000.0 "reference fault latency of a hot page";
+        promote_mb_per_s "MB/s" 0.0 to 1_000_000.0 "promotion rate limit";
+        adapt_ms "ms" 1.0 to 600_000.0 "period of the threshold's adaptation";
+        fault_us "us" 0.0 to 1000.0 "cost of a hint fault in the faulting thread";
+        migrate_us "us" 0.0 to 1000.0 "cost of a page migration in the faulting thread";
+        kswapd_us "us" 0.001 to 1000.0 "cost of one page's demotion in kswapd";
+        kswapd_scan_us "us" 0.001 to 1000.0 "cost of one page's ageing in kswapd";
+        node_gib "GiB" 0.001 to 65_536.0 "memory of the default tier's node, pinned or not";
+        watermark_part "part" 0.0 to 0.01 "part of the node between two watermarks";
+        plenty_part "part" 0.0 to 1.0 "part of the node that is free when no threshold is applied";
+    }
+    "hemem" {
+        page_kib "KiB" 4.0 to 2048.0 "page that the sampled systems move";
+        copy_gb_per_s "GB/s" 0.001 to 1000.0 "copy engine of the sampled systems";
+    }
+};
 
 /// What is wrong with a machine file.
 #[derive(Debug, thiserror::Error)]

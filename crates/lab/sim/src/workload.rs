@@ -64,6 +64,23 @@ pub struct Step {
     pub lines: f64,
 }
 
+impl Step {
+    /// A read that waits for nothing but memory.
+    const PLAIN: Self = Self {
+        uops: 1.0,
+        chain_cycles: 0.0,
+        address_cycles: 0.0,
+        divisions: 0.0,
+        mispredicted: 0.0,
+        independent: usize::MAX,
+        compute_ns: 0.0,
+        writes: 0.0,
+        per_unit: 1.0,
+        walked: 1.0,
+        lines: 1.0,
+    };
+}
+
 /// A program.
 #[derive(Clone, Debug)]
 pub struct Workload {
@@ -130,7 +147,6 @@ pub fn gups(object_bytes: f64) -> Workload {
     Workload {
         name: "gups",
         unit: "updates/s",
-        cores: 15,
         classes,
         segments: 15,
         together: true,
@@ -141,16 +157,12 @@ pub fn gups(object_bytes: f64) -> Workload {
             address_cycles: 14.0,
             divisions: 1.0,
             mispredicted: 0.1 / lines,
-            independent: usize::MAX,
-            compute_ns: 0.0,
             writes: 1.0,
             per_unit: lines,
             walked: 1.0 / lines,
-            lines: 1.0,
+            ..Step::PLAIN
         },
-        default_gib: None,
-        reused: Vec::new(),
-        length: None,
+        ..Workload::plain()
     }
 }
 
@@ -228,27 +240,21 @@ pub fn silo(machine: &Machine) -> Workload {
     Workload {
         name: "silo",
         unit: "transactions/s",
-        cores: 15,
         classes,
-        segments: 1,
-        together: false,
         step: Step {
             uops: 60.0,
-            chain_cycles: 0.0,
-            address_cycles: 0.0,
-            divisions: 0.0,
-            mispredicted: 0.0,
             independent: 1,
             compute_ns: SILO_COMPUTE_NS / all,
-            writes: 0.0,
             per_unit: all,
             walked: (all - fifth) / all,
             lines: ((index + 1.0) * node_lines + fifth + record_bytes / records / LINE) / all,
+            ..Step::PLAIN
         },
         default_gib: Some(20_761_804_800.0 / GIB),
         reused,
         // 100e6 transactions a worker.
         length: Some(15.0 * 100e6),
+        ..Workload::plain()
     }
 }
 
@@ -296,26 +302,16 @@ pub fn pagerank(machine: &Machine) -> Workload {
     Workload {
         name: "pagerank",
         unit: "edges/s",
-        cores: 15,
         classes,
-        segments: 1,
-        together: false,
         step: Step {
             uops: 6.0 / all,
-            chain_cycles: 0.0,
             address_cycles: machine.get("core.l1_cycles"),
-            divisions: 0.0,
-            mispredicted: 0.0,
-            independent: usize::MAX,
-            compute_ns: 0.0,
-            writes: 0.0,
             per_unit: all,
             walked: 1.0 - stream / all,
-            lines: 1.0,
+            ..Step::PLAIN
         },
         default_gib: Some(4_404_019_200.0 / GIB),
-        reused: Vec::new(),
-        length: None,
+        ..Workload::plain()
     }
 }
 
@@ -334,31 +330,23 @@ pub fn cachelib() -> Workload {
     Workload {
         name: "cachelib",
         unit: "operations/s",
-        cores: 15,
         classes: vec![
             Class::new("index", keys * 8.0 * 2.0, 1.0 / lines),
             Class::new("popular items", keys * 0.2 * item, 0.9 * (lines - 1.0) / lines),
             Class::new("other items", keys * 0.8 * item, 0.1 * (lines - 1.0) / lines),
         ],
-        segments: 1,
-        together: false,
         step: Step {
             uops: (1500.0 + 3.0 * lines) / lines,
-            chain_cycles: 0.0,
             address_cycles: 5.0,
-            divisions: 0.0,
-            mispredicted: 0.0,
-            independent: usize::MAX,
-            compute_ns: 0.0,
             writes: 0.1,
             per_unit: lines,
             walked: 3.0 / lines,
-            lines: 1.0,
+            ..Step::PLAIN
         },
         default_gib: Some(keys * item / 3.0 / GIB),
-        reused: Vec::new(),
         // 66,666,666 operations a thread.
         length: Some(15.0 * 66_666_666.0),
+        ..Workload::plain()
     }
 }
 
@@ -370,24 +358,8 @@ pub fn chase(bytes: f64) -> Workload {
         unit: "reads/s",
         cores: 1,
         classes: vec![Class::new("chain", bytes, 1.0)],
-        segments: 1,
-        together: false,
-        step: Step {
-            uops: 1.0,
-            chain_cycles: 0.0,
-            address_cycles: 0.0,
-            divisions: 0.0,
-            mispredicted: 0.0,
-            independent: 1,
-            compute_ns: 0.0,
-            writes: 0.0,
-            per_unit: 1.0,
-            walked: 1.0,
-            lines: 1.0,
-        },
-        default_gib: None,
-        reused: Vec::new(),
-        length: None,
+        step: Step { uops: 1.0, independent: 1, ..Step::PLAIN },
+        ..Workload::plain()
     }
 }
 
@@ -435,6 +407,22 @@ pub fn scattered() -> Workload {
 }
 
 impl Workload {
+    /// Of one segment, on the cores that the evaluation gave most, without an end.
+    const fn plain() -> Self {
+        Self {
+            name: "",
+            unit: "",
+            cores: 15,
+            classes: Vec::new(),
+            segments: 1,
+            together: false,
+            step: Step::PLAIN,
+            default_gib: None,
+            reused: Vec::new(),
+            length: None,
+        }
+    }
+
     /// The workload as pages of `page_bytes` see it, where each of its segments is one of them: one class, and the heat
     /// inside.
     #[must_use]
