@@ -97,7 +97,7 @@ fn where_no_process_more_may_be_started_verbs_answer_or_say_what_is_missing() {
         "record -o out/accesses --with accesses -- true",
         "record -o out/sample --with accesses --backend sample -- true",
         "validate -o out/both -- true",
-        "workload larson --threads 2 --scale 0.01",
+        "workload larson --threads 2 --seconds 0.1",
         "workload nas-is --class S --threads 2",
     ];
     for words in sayings {

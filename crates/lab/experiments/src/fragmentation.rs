@@ -423,7 +423,7 @@ fn once(
     signals: &Signals,
 ) -> Result<BTreeMap<String, f64>> {
     let mut command = Command::new(executable);
-    command.arg("workload").args(words).args(["--threads", "1"]);
+    command.arg("workload").args(words);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     signals.restore_in(&mut command);
     let mut interrupted = false;

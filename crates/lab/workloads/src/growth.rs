@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::anonymous::Anonymous;
 
-use crate::program::{Params, Program, Report};
+use crate::program::{Outcome, Params, Program, Report};
 use pagemill_model::random::Random;
 
 /// The programs.
@@ -21,12 +21,14 @@ pub const PROGRAMS: [Program; 2] = [
     Program {
         name: "growing-server",
         summary: "each request fills a new page and reads 16 random places; every request timed (fixed work)",
-        run: growing_server,
+        takes: "scale think seed",
+        work: growing_server,
     },
     Program {
         name: "thp-ubmk",
         summary: "touches a mapping page by page, every touch timed, then random reads (fixed work)",
-        run: thp_ubmk,
+        takes: "scale think seed",
+        work: thp_ubmk,
     },
 ];
 
@@ -94,12 +96,12 @@ fn spend(time: Duration) {
     }
 }
 
-fn growing_server(params: &Params) -> Result<Report, String> {
+fn growing_server(params: &Params) -> Outcome {
     const FULL: usize = 800 << 20;
     const READS: usize = 16;
     let pages = params.scaled(FULL / PAGE);
     let mut latencies = Latencies::with_room(pages);
-    let memory = Anonymous::map(pages * PAGE, 0).map_err(|error| error.to_string())?;
+    let memory = Anonymous::map(pages * PAGE, 0)?;
     let mut random = Random::new(params.seed);
     let mut seen = 0_u64;
     let (_, _, faults) = own_memory();
@@ -126,7 +128,7 @@ fn growing_server(params: &Params) -> Result<Report, String> {
     });
     let wrong = wrong.count();
     if wrong > 0 {
-        return Err(format!("{wrong} of {pages} pages do not hold what was written"));
+        return Err(format!("{wrong} of {pages} pages do not hold what was written").into());
     }
     let mut metrics = latencies.metrics();
     metrics.extend([
@@ -136,7 +138,6 @@ fn growing_server(params: &Params) -> Result<Report, String> {
         ("size_bytes", (pages * PAGE) as f64),
     ]);
     Ok(Report {
-        workload: "growing-server",
         operations: pages as u64,
         seconds,
         metrics,
@@ -144,13 +145,13 @@ fn growing_server(params: &Params) -> Result<Report, String> {
     })
 }
 
-fn thp_ubmk(params: &Params) -> Result<Report, String> {
+fn thp_ubmk(params: &Params) -> Outcome {
     const FULL: usize = 4 << 30;
     /// Random reads for each page touched.
     const READS: usize = 2;
     let pages = params.scaled(FULL / PAGE);
     let mut latencies = Latencies::with_room(pages);
-    let memory = Anonymous::map(pages * PAGE, 0).map_err(|error| error.to_string())?;
+    let memory = Anonymous::map(pages * PAGE, 0)?;
     let (_, _, faults) = own_memory();
     let began = Instant::now();
     for page in 0..pages {
@@ -169,7 +170,7 @@ fn thp_ubmk(params: &Params) -> Result<Report, String> {
     }
     let seconds = began.elapsed().as_secs_f64();
     if (0..pages).any(|page| memory.read(page * PAGE) != page as u64 | 1) {
-        return Err("a page does not hold what was written".to_owned());
+        return Err("a page does not hold what was written".into());
     }
     let mut metrics = latencies.metrics();
     metrics.extend([
@@ -181,7 +182,6 @@ fn thp_ubmk(params: &Params) -> Result<Report, String> {
         ("size_bytes", (pages * PAGE) as f64),
     ]);
     Ok(Report {
-        workload: "thp-ubmk",
         operations: pages as u64,
         seconds,
         metrics,
@@ -197,8 +197,7 @@ mod tests {
     fn both_check_what_they_wrote_and_time_each_step() {
         for program in &PROGRAMS {
             let params = Params { scale: 0.001, ..Params::default() };
-            let report = (program.run)(&params).unwrap();
-            assert_eq!(report.workload, program.name);
+            let report = program.run(&params).unwrap();
             let metric = |name| report.metrics.iter().find(|m| m.0 == name).unwrap().1;
             assert!(metric("p50_us") <= metric("p99_us") && metric("p99_us") <= metric("max_us"));
             assert!(metric("in_request_s") <= report.seconds);

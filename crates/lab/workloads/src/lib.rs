@@ -18,6 +18,7 @@
 //! of calls, whatever allocator is under test.
 #![forbid(unsafe_code)]
 
+pub mod address;
 mod complex;
 pub mod drand48;
 pub mod fragment;

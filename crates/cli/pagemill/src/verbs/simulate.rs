@@ -16,6 +16,7 @@ use pagemill_sim::surface::Effort;
 use pagemill_sim::workload;
 use serde::Serialize;
 
+use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::{colloid, recorded};
 use pagemill_launch::exit::Exit;
@@ -204,7 +205,9 @@ impl Arguments {
             );
         }
         if let Some(unknown) = self.policy.iter().find(|name| compose::find(name).is_none()) {
-            bail!("no policy '{unknown}'; valid: {}", compose::names().join(", "));
+            let names = compose::names();
+            let meant = meant(unknown, names.iter().map(AsRef::as_ref));
+            bail!("no policy '{unknown}'{meant}; valid: {}", names.join(", "));
         }
         if let Some(sizes) = self.sweep {
             return self.sweep(sizes, &machine);
@@ -368,9 +371,10 @@ impl Arguments {
 
     fn program(&self, machine: &Machine) -> Result<workload::Workload> {
         let named = |name: &str| {
-            let names = workload::NAMES.join(", ");
-            workload::named(name, machine)
-                .with_context(|| format!("no workload '{name}'; valid: {names}"))
+            workload::named(name, machine).with_context(|| {
+                let meant = meant(name, workload::NAMES.iter().copied());
+                format!("no workload '{name}'{meant}; valid: {}", workload::NAMES.join(", "))
+            })
         };
         let path = Path::new(&self.workload);
         if !path.is_dir() {

@@ -5,14 +5,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_model::Pid;
+use pagemill_workloads::address::Address;
 use pagemill_workloads::graph::Kind;
 use pagemill_workloads::mixes::Mix;
 use pagemill_workloads::nas::Class;
-use pagemill_workloads::program::Params;
+use pagemill_workloads::program::{Failure, Params, Program, Report};
 use pagemill_workloads::programs;
-use pagemill_workloads::programs::ycsb::{self, Address};
+use pagemill_workloads::programs::ycsb;
 use serde_json::{Map, Value, json};
 
+use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_launch::exit::Exit;
 
 const EXAMPLES: &str = "\
@@ -27,13 +29,31 @@ Examples:
   pagemill run --huge cbmm+ -- pagemill workload growing-server --think 0.5
 ";
 
-const AFTER: &str = "\
-Prints one line of JSON: calls, wall time, the program's own figures, and what its self check found.
-Exit status: 0 the check passed; 1 it failed: memory was damaged (or the allocator is wrong); 2 usage.";
+/// What follows the options: which workload goes by which, and what comes out.
+fn after() -> String {
+    let mut text = "Which workload goes by which options; others are refused:\n".to_owned();
+    let mut sets: Vec<(String, Vec<&str>)> = Vec::new();
+    for program in programs::all() {
+        let options = program.options();
+        match sets.iter_mut().find(|(known, _)| *known == options) {
+            Some((_, names)) => names.push(program.name),
+            None => sets.push((options, vec![program.name])),
+        }
+    }
+    for (options, names) in sets {
+        text.push_str(&format!("  {options}: {}\n", names.join(", ")));
+    }
+    text.push_str(
+        "\nPrints one line of JSON: calls, wall time, the options that count, the program's own figures, and what its \
+         self check found.\nExit status: 0 the check passed; 1 it failed: memory was damaged (or the allocator is \
+         wrong); 2 usage, or the work could not be done: a server went away.",
+    );
+    text
+}
 
 /// Which workload, and how much of it.
 #[derive(Debug, Args)]
-#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
+#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = after())]
 pub struct Arguments {
     /// Which one (see --list).
     #[arg(required_unless_present = "list")]
@@ -41,42 +61,42 @@ pub struct Arguments {
     /// Lists the workloads.
     #[arg(long)]
     list: bool,
-    /// Worker threads; connections of a YCSB client.
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    threads: usize,
-    /// How long larson, xmalloc and gups run.
-    #[arg(long, default_value_t = 5.0, value_name = "S")]
-    seconds: f64,
-    /// Share of the full size of the other ones.
-    #[arg(long, default_value_t = 1.0, value_name = "F")]
-    scale: f64,
-    /// Idle time of churn and unfragmented before they read their memory at the end.
-    #[arg(long, default_value_t = 1.0, value_name = "S")]
-    hold: f64,
-    /// Problem size of the NAS and graph kernels: S, W, A or B.
-    #[arg(long, default_value_t = Class::S, value_name = "CLASS")]
-    class: Class,
-    /// Graph of the graph kernels: kronecker or uniform.
-    #[arg(long, default_value_t = Kind::Kronecker, value_name = "GRAPH")]
-    graph: Kind,
-    /// Edges that are drawn for each vertex of the graph.
-    #[arg(long, default_value_t = 16, value_name = "N")]
-    degree: usize,
-    /// YCSB workload of silo-ycsb and the YCSB clients: A to F, or mongodb, which grows.
-    #[arg(long, default_value_t = Mix::A, value_name = "MIX")]
-    mix: Mix,
+    /// Worker threads, or connections of a YCSB client [default: 2].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// How long those run that run for a time [default: 5].
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Share of the full size of those of fixed work [default: 1].
+    #[arg(long, value_name = "F")]
+    scale: Option<f64>,
+    /// Idle time before they read their memory at the end [default: 1].
+    #[arg(long, value_name = "S")]
+    hold: Option<f64>,
+    /// Problem size of the NAS and graph kernels: S, W, A or B [default: S].
+    #[arg(long, value_name = "CLASS")]
+    class: Option<Class>,
+    /// Graph of the graph kernels: kronecker or uniform [default: kronecker].
+    #[arg(long, value_name = "GRAPH")]
+    graph: Option<Kind>,
+    /// Edges that are drawn for each vertex of the graph [default: 16].
+    #[arg(long, value_name = "N")]
+    degree: Option<usize>,
+    /// YCSB workload: A to F, or mongodb, which grows [default: A].
+    #[arg(long, value_name = "MIX")]
+    mix: Option<Mix>,
     /// Server of a YCSB client: unix:PATH or HOST:PORT.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<Address>,
-    /// Operations that a YCSB client begins each second; 0: each when the last was answered.
-    #[arg(long, default_value_t = 0.0, value_name = "N")]
-    rate: f64,
-    /// Microseconds that growing-server and thp-ubmk spend between two requests.
-    #[arg(long, default_value_t = 0.0, value_name = "US")]
-    think: f64,
-    /// Seed of everything random.
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    seed: u64,
+    /// Operations that a YCSB client begins each second; 0: each when the last was answered [default: 0].
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Microseconds between two requests [default: 0].
+    #[arg(long, value_name = "US")]
+    think: Option<f64>,
+    /// Seed of everything random [default: 1].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
 }
 
 /// Runs the verb.
@@ -88,80 +108,122 @@ impl Arguments {
     fn run(&self) -> Result<Exit> {
         if self.list {
             for program in programs::all() {
-                println!("{:16} {}", program.name, program.summary);
+                println!("{:16} {}: {}", program.name, program.summary, program.options());
             }
             return Ok(Exit::Ok);
         }
-        let name = self.name.clone().unwrap_or_default();
-        let Some(program) = programs::find(&name) else {
+        let name = self.name.as_deref().unwrap_or_default();
+        let Some(program) = programs::find(name) else {
             let valid: Vec<&str> = programs::all().map(|program| program.name).collect();
-            bail!("there is no workload {name:?}; valid names: {}", valid.join(", "));
+            let meant = meant(name, valid.iter().copied());
+            bail!("there is no workload {name:?}{meant}; valid names: {}", valid.join(", "));
         };
-        ensure!((1..=1024).contains(&self.threads), "--threads must be 1 to 1024");
-        ensure!((0.0..=1e9).contains(&self.rate), "--rate must be 0 to 1e9");
-        let is_client = programs::CLIENTS.iter().any(|client| client.name == name);
-        ensure!(
-            self.server.is_some() == is_client,
-            "--server unix:PATH or HOST:PORT belongs to a YCSB client, which needs it"
-        );
-        ensure!(self.degree <= 256, "--degree must be at most 256");
-        ensure!(self.scale > 0.0 && self.scale <= 100.0, "--scale must be above 0 and at most 100");
-        let params = Params {
-            threads: self.threads,
-            time: seconds("--seconds", self.seconds)?,
-            scale: self.scale,
-            hold: seconds("--hold", self.hold)?,
-            seed: self.seed,
-            class: self.class,
-            graph: self.graph,
-            degree: self.degree,
-            mix: self.mix,
-            server: self.server()?,
-            rate: self.rate,
-            think: seconds("--think", self.think / 1e6)?,
-        };
-        match (program.run)(&params) {
+        let odd = self.given().into_iter().find(|(option, given)| *given && !program.takes(option));
+        if let Some((odd, _)) = odd {
+            bail!("{name} does not go by --{odd}; it takes {}", program.options());
+        }
+        let params = self.params()?;
+        if program.takes("server") {
+            let server = params.server.as_ref();
+            let server = server.context("name the server: --server unix:PATH or HOST:PORT")?;
+            ycsb::reach(server).with_context(|| format!("cannot connect to {server}"))?;
+        }
+        match program.run(&params) {
             Ok(report) => {
-                let metrics: Map<String, Value> = report
-                    .metrics
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), json!(value)))
-                    .collect();
-                let line = json!({
-                    "workload": report.workload,
-                    "threads": params.threads,
-                    "scale": params.scale,
-                    "seed": params.seed,
-                    "operations": report.operations,
-                    "seconds": report.seconds,
-                    "cpu_seconds": pagemill_kernel::clock::of_process(Pid::own())
-                        .ok()
-                        .map(|time| time.as_secs_f64()),
-                    "metrics": metrics,
-                    "check": report.check,
-                });
-                println!("{line}");
+                println!("{}", line(program, &params, report));
                 Ok(Exit::Ok)
             }
-            Err(failure) => {
-                eprintln!("pagemill: self check failed: {failure}");
+            Err(Failure::Outside(what)) => bail!("{name}: {what}"),
+            Err(Failure::Check(what)) => {
+                eprintln!("pagemill: self check of {name} failed: {what}");
                 Ok(Exit::Finding)
             }
         }
     }
 }
-
 impl Arguments {
-    /// Where the server is; an error if nobody listens there.
-    fn server(&self) -> Result<Option<&'static str>> {
-        let Some(address) = &self.server else { return Ok(None) };
-        ycsb::reach(address).with_context(|| format!("cannot connect to {address}"))?;
-        // Parameters are copied freely; there is one server in a process.
-        Ok(Some(address.to_string().leak()))
+    /// The options of workloads, and whether they were given.
+    fn given(&self) -> [(&'static str, bool); 12] {
+        [
+            ("threads", self.threads.is_some()),
+            ("seconds", self.seconds.is_some()),
+            ("scale", self.scale.is_some()),
+            ("hold", self.hold.is_some()),
+            ("class", self.class.is_some()),
+            ("graph", self.graph.is_some()),
+            ("degree", self.degree.is_some()),
+            ("mix", self.mix.is_some()),
+            ("server", self.server.is_some()),
+            ("rate", self.rate.is_some()),
+            ("think", self.think.is_some()),
+            ("seed", self.seed.is_some()),
+        ]
+    }
+
+    /// What was given, and the defaults for the rest.
+    fn params(&self) -> Result<Params> {
+        let usual = Params::default();
+        let time = |flag, seconds: Option<f64>, usual| match seconds {
+            Some(value) if (0.0..=86_400.0).contains(&value) => Ok(Duration::from_secs_f64(value)),
+            Some(_) => bail!("{flag} must be 0 to 86400 seconds"),
+            None => Ok(usual),
+        };
+        let params = Params {
+            threads: self.threads.unwrap_or(usual.threads),
+            time: time("--seconds", self.seconds, usual.time)?,
+            scale: self.scale.unwrap_or(usual.scale),
+            hold: time("--hold", self.hold, usual.hold)?,
+            seed: self.seed.unwrap_or(usual.seed),
+            class: self.class.unwrap_or(usual.class),
+            graph: self.graph.unwrap_or(usual.graph),
+            degree: self.degree.unwrap_or(usual.degree),
+            mix: self.mix.unwrap_or(usual.mix),
+            server: self.server.clone(),
+            rate: self.rate.unwrap_or(usual.rate),
+            think: time("--think", self.think.map(|us| us / 1e6), usual.think)?,
+        };
+        ensure!((1..=1024).contains(&params.threads), "--threads must be 1 to 1024");
+        ensure!((0.0..=1e9).contains(&params.rate), "--rate must be 0 to 1e9");
+        ensure!((1..=256).contains(&params.degree), "--degree must be 1 to 256");
+        let scale = params.scale;
+        ensure!(scale > 0.0 && scale <= 100.0, "--scale must be above 0 and at most 100");
+        Ok(params)
     }
 }
 
-fn seconds(flag: &str, value: f64) -> Result<Duration> {
-    ensure!((0.0..=86_400.0).contains(&value), "{flag} must be 0 to 86400 seconds");
-    Ok(Duration::from_secs_f64(value))
+/// The line that is printed. Of the options, only those are in it that count.
+fn line(program: &Program, params: &Params, report: Report) -> Value {
+    let values = [
+        ("threads", json!(params.threads)),
+        ("seconds", json!(params.time.as_secs_f64())),
+        ("scale", json!(params.scale)),
+        ("hold", json!(params.hold.as_secs_f64())),
+        ("class", json!(params.class.to_string())),
+        ("graph", json!(params.graph.to_string())),
+        ("degree", json!(params.degree)),
+        ("mix", json!(params.mix.to_string())),
+        ("server", json!(params.server.as_ref().map(ToString::to_string))),
+        ("rate", json!(params.rate)),
+        ("think", json!(params.think.as_secs_f64() * 1e6)),
+        ("seed", json!(params.seed)),
+    ];
+    let counting = values.into_iter().filter(|(option, _)| program.takes(option));
+    let options: Map<String, Value> =
+        counting.map(|(option, value)| (option.to_owned(), value)).collect();
+    let metrics: Map<String, Value> =
+        report.metrics.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    json!({
+        "workload": program.name,
+        "threads": options.get("threads"),
+        "scale": options.get("scale"),
+        "seed": options.get("seed"),
+        "options": options,
+        "operations": report.operations,
+        "seconds": report.seconds,
+        "cpu_seconds": pagemill_kernel::clock::of_process(Pid::own())
+            .ok()
+            .map(|time| time.as_secs_f64()),
+        "metrics": metrics,
+        "check": report.check,
+    })
 }

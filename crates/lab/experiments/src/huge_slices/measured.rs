@@ -162,6 +162,7 @@ impl<'a> Bench<'a> {
         say: &mut dyn FnMut(&str),
     ) -> Result<Vec<Arm>> {
         let cost = pagemill_control::costs::calibrate(self.linux, false)?
+            .measured
             .huge_ns
             .context("a huge page cannot be timed here")?;
         let profiles = profiles(subject, self.options)?;

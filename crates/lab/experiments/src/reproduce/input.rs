@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pagemill_kernel::locked_room::LockedRoom;
-use pagemill_workloads::generate;
+use pagemill_workloads::{generate, programs as workloads};
 
 use super::browser;
 use super::experiment::{Experiment, Input, Packaged, Program};
@@ -135,7 +135,9 @@ impl Inputs {
                 program.arguments = vec!["workload".into(), case.into()];
                 let scaled = scaled.map(|(name, value)| (name, value.to_string()));
                 let seed = [("seed", self.seed.to_string())];
-                for (name, value) in each.into_iter().chain(scaled).chain(seed) {
+                let taken = workloads::find(case).context("no such workload")?;
+                let all = each.into_iter().chain(scaled).chain(seed);
+                for (name, value) in all.filter(|(name, _)| taken.takes(name)) {
                     program.arguments.extend([format!("--{name}").into(), value.into()]);
                 }
                 Check::Report

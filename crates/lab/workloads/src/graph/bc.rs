@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::csr::Graph;
 use super::{EMPTY, timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 16;
@@ -14,9 +14,9 @@ const SOURCES: usize = 4;
 const TOLERANCE: f64 = 1e-9;
 const NONE: u32 = u32::MAX;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
-    trials("gap-bc", params, &graph, TRIALS, |random| {
+    trials(params, &graph, TRIALS, |random| {
         let sources: Option<Vec<u32>> = (0..SOURCES).map(|_| graph.source(random)).collect();
         let sources = sources.ok_or(EMPTY)?;
         let (time, scores) = timed(|| centrality(&graph, &sources, params.threads));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::csr::Graph;
 use super::{EMPTY, timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 64;
@@ -18,9 +18,9 @@ const NONE: u32 = u32::MAX;
 const GRAIN: usize = 64;
 const BITS: usize = u64::BITS as usize;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
-    trials("gap-bfs", params, &graph, TRIALS, |random| {
+    trials(params, &graph, TRIALS, |random| {
         let source = graph.source(random).ok_or(EMPTY)?;
         let (time, parents) = timed(|| search(&graph, source, params.threads));
         verify(&graph, source, &parents)?;

@@ -7,7 +7,7 @@ use pagemill_model::random::Random;
 
 use super::csr::Graph;
 use super::{timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 16;
@@ -16,9 +16,9 @@ const ROUNDS: usize = 2;
 /// Vertices that are asked for the largest tree.
 const SAMPLES: usize = 1024;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
-    trials("gap-cc", params, &graph, TRIALS, |random| {
+    trials(params, &graph, TRIALS, |random| {
         let (time, labels) = timed(|| components(&graph, random, params.threads));
         verify(&graph, &labels)?;
         Ok(time)

@@ -2,7 +2,7 @@
 
 use super::csr::Graph;
 use super::{timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 16;
@@ -10,9 +10,9 @@ const DAMPING: f64 = 0.85;
 const TOLERANCE: f64 = 1e-4;
 const MOST_ITERATIONS: usize = 100;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
-    trials("gap-pr", params, &graph, TRIALS, |_| {
+    trials(params, &graph, TRIALS, |_| {
         let (time, ranks) = timed(|| ranks(&graph, params.threads));
         verify(&graph, &ranks)?;
         Ok(time)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::csr::{Graph, Weights};
 use super::{EMPTY, timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 64;
@@ -16,10 +16,10 @@ const GRAIN: usize = 64;
 /// No way.
 const FAR: u32 = u32::MAX;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
     let weights = graph.weights();
-    trials("gap-sssp", params, &graph, TRIALS, |random| {
+    trials(params, &graph, TRIALS, |random| {
         let source = graph.source(random).ok_or(EMPTY)?;
         let (time, distances) = timed(|| search(&graph, &weights, source, params.threads));
         verify(&graph, &weights, source, &distances)?;

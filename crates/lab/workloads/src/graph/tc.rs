@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::csr::Graph;
 use super::{timed, trials};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 use crate::team;
 
 const TRIALS: usize = 3;
@@ -14,10 +14,10 @@ const GRAIN: usize = 64;
 /// Numbering by degree pays if the mean degree is so many times the median.
 const SKEW: usize = 2;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let graph = Graph::of(params);
     let right = by_marks(&graph);
-    let mut report = trials("gap-tc", params, &graph, TRIALS, |_| {
+    let mut report = trials(params, &graph, TRIALS, |_| {
         let (time, triangles) = timed(|| triangles(&graph, params.threads));
         if triangles != right {
             return Err(format!("{triangles} triangles, by marks {right}"));

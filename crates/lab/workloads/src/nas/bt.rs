@@ -12,7 +12,7 @@ use super::flow::{
     self, C2, CONDUCTION, DAMPING, Flow, GAMMA, Motion, NORMAL, Size, State, VISCOSITY, columns,
 };
 use super::team;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 
 const SIZES: [Size; 4] = [
     Size {
@@ -81,8 +81,8 @@ const SIZES: [Size; 4] = [
     },
 ];
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
-    flow::run("BT", "nas-bt", SIZES, step, params)
+pub(super) fn run(params: &Params) -> Outcome {
+    flow::run(SIZES, step, params)
 }
 
 fn step(flow: &mut Flow, time: f64) {

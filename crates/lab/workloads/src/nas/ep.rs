@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use super::class::Class;
 use super::pseudorandom::Stream;
-use super::{agrees, differs, team};
-use crate::program::{Params, Report};
+use super::{agrees, team};
+use crate::program::{Outcome, Params, Report};
 
 const SEED: u64 = 271_828_183;
 /// Pairs in a batch (2^16): the unit in which work is split, so sums add up in the specified order.
@@ -27,7 +27,7 @@ const SIZES: [(u32, f64, f64); 4] = [
     (30, 4.033_815_542_441_498e4, -2.660_669_192_809_235e4),
 ];
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let class: Class = params.class;
     let (log_pairs, sum_x, sum_y) = class.of(SIZES);
     let pairs = 1_u64 << log_pairs;
@@ -41,14 +41,9 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     });
     let tally = parts.into_iter().fold(Tally::default(), Tally::and);
     let seconds = started.elapsed().as_secs_f64();
-    if !agrees(tally.x, sum_x, TOLERANCE) {
-        return Err(differs("EP", class, "sum of X", tally.x, sum_x));
-    }
-    if !agrees(tally.y, sum_y, TOLERANCE) {
-        return Err(differs("EP", class, "sum of Y", tally.y, sum_y));
-    }
+    agrees(class, "sum of X", tally.x, sum_x, TOLERANCE)?;
+    agrees(class, "sum of Y", tally.y, sum_y, TOLERANCE)?;
     Ok(Report {
-        workload: "nas-ep",
         operations: pairs,
         seconds,
         metrics: vec![("gaussian_pairs", tally.counts.iter().sum::<u64>() as f64)],

@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{agrees, differs, team};
+use super::team;
 use crate::complex::Complex;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 const ALPHA: f64 = 1e-6;
 const TOLERANCE: f64 = 1e-12;
@@ -93,7 +93,7 @@ const SIZES: [Size; 4] = [
 /// written by whoever makes it), so that each thread touches its own part first.
 type Stored = (f64, f64);
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let class: Class = params.class;
     let Size(sides, published) = class.of(SIZES);
     let points: usize = sides.iter().product();
@@ -121,14 +121,11 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         for (what, found, published) in
             [("real part", sum.re, real), ("imaginary part", sum.im, imaginary)]
         {
-            if !agrees(found, published, TOLERANCE) {
-                let what = format!("{what} of checksum {}", iteration + 1);
-                return Err(differs("FT", class, &what, found, published));
-            }
+            let what = format!("{what} of checksum {}", iteration + 1);
+            super::agrees(class, &what, found, published, TOLERANCE)?;
         }
     }
     Ok(Report {
-        workload: "nas-ft",
         operations: (3 * points * (published.len() + 1)) as u64,
         seconds: started.elapsed().as_secs_f64(),
         metrics: Vec::new(),

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
 use super::team;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 const ITERATIONS: usize = 10;
 
@@ -73,7 +73,7 @@ impl Size {
     }
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let class: Class = params.class;
     let size = class.of(SIZES);
     let range = 1_usize << size.log_range;
@@ -90,16 +90,15 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
                 (i64::from(below[key as usize]), size.published(test, iteration));
             if found != published {
                 return Err(format!(
-                    "IS class {class}: iteration {iteration}, test key {test} has rank {found}, published {published}"
-                ));
+                    "class {class}: iteration {iteration}, test key {test} has rank {found}, published {published}"
+                ).into());
             }
         }
     }
     let seconds = started.elapsed().as_secs_f64();
     in_order(&keys, &mut below)
-        .map_err(|at| format!("IS class {class}: keys {at} and {} are out of order", at + 1))?;
+        .map_err(|at| format!("class {class}: keys {at} and {} are out of order", at + 1))?;
     Ok(Report {
-        workload: "nas-is",
         operations: (ITERATIONS * keys.len()) as u64,
         seconds,
         metrics: Vec::new(),

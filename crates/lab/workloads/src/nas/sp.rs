@@ -17,7 +17,7 @@ use super::flow::{
     self, C1C5, C2, DAMPING, DISSIPATION, Flow, GAMMA, Motion, Size, State, VISCOSITY, columns,
 };
 use super::team;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params};
 
 /// Lines that are solved at a time.
 const LANES: usize = 4;
@@ -95,8 +95,8 @@ const SIZES: [Size; 4] = [
     },
 ];
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
-    flow::run("SP", "nas-sp", SIZES, step, params)
+pub(super) fn run(params: &Params) -> Outcome {
+    flow::run(SIZES, step, params)
 }
 
 fn step(flow: &mut Flow, time: f64) {

@@ -7,13 +7,13 @@
 
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use pagemill_model::random::Random;
 
 const SLOTS: usize = 1 << 18;
 const STEPS: usize = 20_000_000;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let steps = params.scaled(STEPS);
     let mut random = Random::new(params.seed);
     let mut slots: Vec<Vec<u8>> = vec![Vec::new(); SLOTS];
@@ -41,10 +41,9 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if written != read {
-        return Err(format!("alloc-test: bytes written sum to {written}, bytes read to {read}"));
+        return Err(format!("bytes written sum to {written}, bytes read to {read}").into());
     }
     Ok(Report {
-        workload: "alloc-test",
         operations: (steps + live) as u64,
         seconds,
         metrics: vec![("live_blocks_at_end", live as f64)],

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use pagemill_model::random::Random;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 /// Side of the map at full size.
 const SIDE: usize = 1200;
@@ -41,7 +41,7 @@ struct Node {
 /// A way, or none, and how many places were expanded.
 type Found = (Option<(u64, Vec<usize>)>, u64);
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     // The work of a search grows with the map's area.
     let side = ((SIDE as f64 * params.scale.sqrt()) as usize).max(8);
     let searches = params.scaled(SEARCHES).max(8);
@@ -58,17 +58,16 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
             expanded += count;
             let costs = |way: &Option<(u64, Vec<usize>)>| way.as_ref().map(|way| way.0);
             if costs(&way) != costs(&other) {
-                return Err(format!("astar: {:?}, Dijkstra: {:?}", costs(&way), costs(&other)));
+                return Err(format!("{:?}, Dijkstra: {:?}", costs(&way), costs(&other)).into());
             }
         }
         if let Some((cost, way)) = way {
-            map.walk(ends, &way, cost).map_err(|error| format!("astar: {error}"))?;
+            map.walk(ends, &way, cost)?;
             total += cost;
             ways += 1;
         }
     }
     Ok(Report {
-        workload: "astar",
         operations: expanded,
         seconds: started.elapsed().as_secs_f64(),
         metrics: vec![

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use crate::team;
 use crate::zipf::Zipf;
 use pagemill_model::random::{Random, mix};
@@ -37,30 +37,24 @@ const NONE: u32 = u32::MAX;
 
 type Key = [u8; 64];
 
-pub(super) fn hot(params: &Params) -> Result<Report, String> {
+pub(super) fn hot(params: &Params) -> Outcome {
     let keys = params.scaled(KEYS).max(SHARDS * 4);
-    run("cache", params, keys, |random| {
+    run(params, keys, |random| {
         if random.chance(TO_HOT) { random.index(keys / HOT) } else { random.index(keys) }
     })
 }
 
-pub(super) fn zipf(params: &Params) -> Result<Report, String> {
+pub(super) fn zipf(params: &Params) -> Outcome {
     let keys = params.scaled(KEYS).max(SHARDS * 4);
     let zipf = Zipf::new(keys as u64);
-    run("cache-zipf", params, keys, |random| zipf.scattered(random) as usize)
+    run(params, keys, |random| zipf.scattered(random) as usize)
 }
 
-fn run(
-    workload: &'static str,
-    params: &Params,
-    keys: usize,
-    draw: impl Fn(&mut Random) -> usize + Sync,
-) -> Result<Report, String> {
-    let fail = |error: String| format!("{workload}: {error}");
+fn run(params: &Params, keys: usize, draw: impl Fn(&mut Random) -> usize + Sync) -> Outcome {
     let cache = Cache::new(keys);
     // Filled by a set of each key.
     (0..keys).for_each(|number| cache.set(number));
-    let operations = params.scaled(OPERATIONS) / params.threads;
+    let operations = params.share(OPERATIONS);
     let started = Instant::now();
     let parts = team::each((0..params.threads).collect(), |thread| -> Result<_, String> {
         let mut random = Random::new(mix(params.seed ^ mix(thread as u64)));
@@ -82,12 +76,11 @@ fn run(
     let seconds = started.elapsed().as_secs_f64();
     let (mut gets, mut hits, mut sets) = (0, 0, 0);
     for part in parts {
-        let part = part.map_err(fail)?;
+        let part = part?;
         (gets, hits, sets) = (gets + part.0, hits + part.1, sets + part.2);
     }
-    let items = cache.check().map_err(fail)?;
+    let items = cache.check()?;
     Ok(Report {
-        workload,
         operations: gets + sets,
         seconds,
         metrics: vec![

@@ -14,7 +14,7 @@
 
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use pagemill_model::random::Random;
 
 const ELEMENTS: usize = 2_500_000;
@@ -90,7 +90,7 @@ impl Netlist {
     }
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let count = params.scaled(ELEMENTS).max(2);
     let at_one_temperature = params.scaled(AT_ONE_TEMPERATURE);
     let moves = TEMPERATURES * at_one_temperature;
@@ -121,16 +121,15 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let seconds = begun.elapsed().as_secs_f64();
     let recounted = netlist.length();
     if length != recounted {
-        return Err(format!("the wires are {recounted} long, and {length} were counted"));
+        return Err(format!("the wires are {recounted} long, and {length} were counted").into());
     }
     let mut places: Vec<_> = netlist.elements.iter().map(|element| element.place).collect();
     places.sort_unstable();
     places.dedup();
     if places.len() != count {
-        return Err(format!("{count} elements are at {} places", places.len()));
+        return Err(format!("{count} elements are at {} places", places.len()).into());
     }
     Ok(Report {
-        workload: "canneal",
         operations: moves as u64,
         seconds,
         metrics: vec![

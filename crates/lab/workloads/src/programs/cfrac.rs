@@ -18,7 +18,7 @@
 use std::time::Instant;
 
 use super::bignum::Natural;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use pagemill_model::random::Random;
 
 const NUMBERS: usize = 48;
@@ -30,7 +30,7 @@ const SPARE: usize = 16;
 /// Steps of the expansion after which another multiplier is tried.
 const STEPS: usize = 2_000_000;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let numbers = params.scaled(NUMBERS);
     let mut random = Random::new(params.seed);
     let started = Instant::now();
@@ -40,14 +40,13 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         let factor = [1, 3, 5, 7, 11, 13]
             .into_iter()
             .find_map(|multiplier| factor(&number, multiplier))
-            .ok_or_else(|| format!("cfrac: {p} x {q} was not factored"))?;
+            .ok_or_else(|| format!("{p} x {q} was not factored"))?;
         let factor = factor.to_u128();
         if factor != Some(u128::from(p)) && factor != Some(u128::from(q)) {
-            return Err(format!("cfrac: {factor:?} is not a prime factor of {p} x {q}"));
+            return Err(format!("{factor:?} is not a prime factor of {p} x {q}").into());
         }
     }
     Ok(Report {
-        workload: "cfrac",
         operations: numbers as u64,
         seconds: started.elapsed().as_secs_f64(),
         metrics: Vec::new(),

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pauses::{Pauses, RunDelay};
-use crate::program::{Params, Report, own_pss};
+use crate::program::{Outcome, Params, Report, own_pss};
 use pagemill_model::random::{Random, mix};
 
 const OBJECTS: usize = 600_000;
@@ -97,7 +97,7 @@ impl Objects {
     }
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let count = params.scaled(OBJECTS);
     let mut random = Random::new(params.seed);
     let mut objects = Objects { clock: Clock::new(), damaged: 0, made: 0 };
@@ -133,7 +133,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     }
     let Objects { clock, damaged, .. } = objects;
     if damaged > 0 {
-        return Err(format!("churn: {damaged} objects lost their bytes"));
+        return Err(format!("{damaged} objects lost their bytes").into());
     }
     let longest = clock.allocations.longest().max(clock.frees.longest());
     let over = |pauses: &Pauses| pauses.at_least_bucket(MILLISECOND_BUCKET) as f64;
@@ -150,7 +150,6 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     metrics.extend(full_pss.map(|bytes| ("full_pss_bytes", bytes)));
     metrics.extend(end_pss.map(|bytes| ("end_pss_bytes", bytes)));
     Ok(Report {
-        workload: "churn",
         operations: clock.allocations.calls() + clock.frees.calls(),
         seconds,
         metrics,

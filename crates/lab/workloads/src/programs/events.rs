@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use pagemill_model::random::Random;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 /// Stations at full size.
 const STATIONS: usize = 60_000;
@@ -92,15 +92,14 @@ struct Network {
     time: f64,
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let stations = params.scaled(STATIONS).max(100);
     let mut network = Network::new(stations, params.seed);
     let started = Instant::now();
     let events = network.run();
     let seconds = started.elapsed().as_secs_f64();
-    let (mean, theory) = network.certify().map_err(|error| format!("events: {error}"))?;
+    let (mean, theory) = network.certify()?;
     Ok(Report {
-        workload: "events",
         operations: events,
         seconds,
         metrics: vec![

@@ -22,7 +22,7 @@ use std::f64::consts::{PI, SQRT_2};
 use std::time::Instant;
 
 use crate::complex::Complex;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use expansion::Binomials;
 use pagemill_model::random::Random;
 use tree::Tree;
@@ -163,17 +163,17 @@ fn simulate(particles: &mut [Particle]) -> Moved {
     Moved { squares, checked, worst, seconds }
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let count = params.scaled(PARTICLES);
     let moved = simulate(&mut two_clusters(count, &mut Random::new(params.seed)));
     if moved.worst > PRECISION {
         return Err(format!(
             "a field is wrong by {:e} of it, more than {PRECISION:e}",
             moved.worst
-        ));
+        )
+        .into());
     }
     Ok(Report {
-        workload: "fmm",
         operations: (count * STEPS) as u64,
         seconds: moved.seconds,
         metrics: vec![

@@ -9,14 +9,14 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 const SIZES: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const BATCHES: [usize; 4] = [25, 100, 400, 1_600];
 /// Allocations for each pair of size and batch length.
 const EACH: usize = 2_000_000;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let each = params.scaled(EACH);
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(1_600);
     let (mut operations, mut damaged) = (0_u64, 0_u64);
@@ -44,10 +44,9 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if damaged > 0 {
-        return Err(format!("glibc-simple: {damaged} blocks lost their number"));
+        return Err(format!("{damaged} blocks lost their number").into());
     }
     Ok(Report {
-        workload: "glibc-simple",
         operations,
         seconds,
         metrics: Vec::new(),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use crate::threads;
 use pagemill_model::random::{Random, mix};
 
@@ -37,15 +37,15 @@ const STREAM: usize = 1 << 25;
 /// Words between two looks whether it is to stop.
 const PIECE: usize = 1 << 16;
 
-pub(super) fn alone(params: &Params) -> Result<Report, String> {
-    run("gups", params, 0)
+pub(super) fn alone(params: &Params) -> Outcome {
+    run(params, 0)
 }
 
-pub(super) fn beside_antagonist(params: &Params) -> Result<Report, String> {
-    run("gups-antagonist", params, params.threads)
+pub(super) fn beside_antagonist(params: &Params) -> Outcome {
+    run(params, params.threads)
 }
 
-fn run(workload: &'static str, params: &Params, antagonists: usize) -> Result<Report, String> {
+fn run(params: &Params, antagonists: usize) -> Outcome {
     let each = (params.scaled(OBJECTS) / params.threads).max(HOT);
     let mut objects: Vec<Object> = (0..each * params.threads).map(initial).collect();
     let mut streams = vec![vec![0_u64; params.scaled(STREAM).max(PIECE)]; antagonists];
@@ -71,14 +71,13 @@ fn run(workload: &'static str, params: &Params, antagonists: usize) -> Result<Re
         let streamed: Vec<usize> = streaming.into_iter().map(joined).collect();
         (updates, streamed, seconds)
     });
-    verify(params, &mut objects, each, &updates).map_err(|error| format!("{workload}: {error}"))?;
+    verify(params, &mut objects, each, &updates)?;
     for (words, &streamed) in streams.iter().zip(&streamed) {
-        verify_stream(words, streamed).map_err(|error| format!("{workload}: {error}"))?;
+        verify_stream(words, streamed)?;
     }
     let all: u64 = updates.iter().sum();
     let bytes = streamed.iter().sum::<usize>() as f64 * size_of::<u64>() as f64;
     Ok(Report {
-        workload,
         operations: all,
         seconds,
         metrics: vec![

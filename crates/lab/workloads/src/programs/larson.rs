@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use crate::threads;
 use pagemill_model::random::Random;
 
@@ -62,7 +62,7 @@ fn serve(mut lane: Lane, deadline: Instant, replaced: &AtomicU64) -> Lane {
     lane
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let replaced = AtomicU64::new(0);
     let started = Instant::now();
     let deadline = started + params.time;
@@ -92,10 +92,9 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     });
     let seconds = started.elapsed().as_secs_f64();
     if damaged > 0 {
-        return Err(format!("larson: {damaged} blocks lost the byte written into them"));
+        return Err(format!("{damaged} blocks lost the byte written into them").into());
     }
     Ok(Report {
-        workload: "larson",
         operations: 2 * replaced.load(Ordering::Relaxed),
         seconds,
         metrics: vec![("handovers", handovers as f64)],

@@ -15,7 +15,7 @@
 
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use pagemill_model::random::Random;
 
 /// Nodes at full size.
@@ -69,14 +69,13 @@ struct Network {
     moving: Vec<u32>,
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let mut network = random(params.scaled(NODES).max(2), params.seed);
     let started = Instant::now();
     let pivots = network.solve();
     let seconds = started.elapsed().as_secs_f64();
-    let cost = network.certify().map_err(|error| format!("mcf: {error}"))?;
+    let cost = network.certify()?;
     Ok(Report {
-        workload: "mcf",
         operations: pivots,
         seconds,
         metrics: vec![

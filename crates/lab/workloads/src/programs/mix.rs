@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use crate::team;
 use crate::threads;
 use pagemill_model::random::{Random, mix};
@@ -30,14 +30,14 @@ const PAGE: usize = 512;
 /// Times that the hog alone writes its memory.
 const PASSES: usize = 8;
 
-pub(super) fn matrix(params: &Params) -> Result<Report, String> {
+pub(super) fn matrix(params: &Params) -> Outcome {
     let product = Product::new(params);
     let (seconds, entries) = product.multiply(params.threads);
     product.verify(&entries, params.seed)?;
-    Ok(product.report("matrix", seconds, Vec::new()))
+    Ok(product.report(seconds, Vec::new()))
 }
 
-pub(super) fn hog(params: &Params) -> Result<Report, String> {
+pub(super) fn hog(params: &Params) -> Outcome {
     let mut hog = Hog::new(params);
     let started = Instant::now();
     for _ in 0..PASSES {
@@ -46,7 +46,6 @@ pub(super) fn hog(params: &Params) -> Result<Report, String> {
     let seconds = started.elapsed().as_secs_f64();
     let bytes = hog.check()?;
     Ok(Report {
-        workload: "hog",
         operations: hog.written as u64,
         seconds,
         metrics: vec![("bytes", bytes as f64), ("bytes_per_second", hog.rate(seconds))],
@@ -54,7 +53,7 @@ pub(super) fn hog(params: &Params) -> Result<Report, String> {
     })
 }
 
-pub(super) fn both(params: &Params) -> Result<Report, String> {
+pub(super) fn both(params: &Params) -> Outcome {
     let product = Product::new(params);
     let mut hog = Hog::new(params);
     let stop = AtomicBool::new(false);
@@ -76,7 +75,7 @@ pub(super) fn both(params: &Params) -> Result<Report, String> {
     product.verify(&entries, params.seed)?;
     let bytes = hog.check()?;
     let metrics = vec![("hog_bytes", bytes as f64), ("hog_bytes_per_second", hog.rate(seconds))];
-    Ok(product.report("mix", seconds, metrics))
+    Ok(product.report(seconds, metrics))
 }
 
 /// Two square matrices, row by row.
@@ -148,17 +147,11 @@ impl Product {
         Ok(())
     }
 
-    fn report(
-        &self,
-        workload: &'static str,
-        seconds: f64,
-        more: Vec<(&'static str, f64)>,
-    ) -> Report {
+    fn report(&self, seconds: f64, more: Vec<(&'static str, f64)>) -> Report {
         let operations = 2.0 * (self.side as f64).powi(3);
         let mut metrics = vec![("side", self.side as f64), ("flops", operations / seconds)];
         metrics.extend(more);
         Report {
-            workload,
             operations: operations as u64,
             seconds,
             metrics,
@@ -178,7 +171,7 @@ struct Hog {
 
 impl Hog {
     fn new(params: &Params) -> Self {
-        Self { pieces: Vec::new(), words: params.scaled(HOG) / 8, passes: 0, written: 0 }
+        Self { pieces: Vec::new(), words: params.scaled(HOG / 8), passes: 0, written: 0 }
     }
 
     /// What a page holds after so many passes.

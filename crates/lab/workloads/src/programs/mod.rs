@@ -58,123 +58,152 @@ pub const PROGRAMS: [Program; 25] = [
     Program {
         name: "larson",
         summary: "threads replace random blocks and hand them to new threads (fixed time)",
-        run: larson::run,
+        takes: "threads seconds seed",
+        work: larson::run,
     },
     Program {
         name: "xmalloc",
         summary: "producers allocate, consumers free (fixed time)",
-        run: xmalloc::run,
+        takes: "threads seconds",
+        work: xmalloc::run,
     },
     Program {
         name: "alloc-test",
         summary: "one thread, random slots, small sizes favoured (fixed work)",
-        run: alloc_test::run,
+        takes: "scale seed",
+        work: alloc_test::run,
     },
     Program {
         name: "cfrac",
         summary: "continued-fraction factoring with heap bignums (fixed work)",
-        run: cfrac::run,
+        takes: "scale seed",
+        work: cfrac::run,
     },
     Program {
         name: "glibc-simple",
         summary: "batches of one size, freed in order and in reverse (fixed work)",
-        run: glibc_simple::run,
+        takes: "scale",
+        work: glibc_simple::run,
     },
     Program {
         name: "churn",
         summary: "fill, free 75 %, mix 240 and 492 B; every call timed (fixed work)",
-        run: churn::run,
+        takes: "scale hold seed",
+        work: churn::run,
     },
     Program {
         name: "unfragmented",
         summary: "a hash table of 10 M small keys, nothing freed (fixed work)",
-        run: unfragmented::run,
+        takes: "scale hold",
+        work: unfragmented::run,
     },
     Program {
         name: "slices",
         summary: "parts of memory chased, streamed or left alone, for `advise --places` (fixed work)",
-        run: slices::run,
+        takes: "scale seed",
+        work: slices::run,
     },
     Program {
         name: "canneal",
         summary: "places a circuit by simulated annealing: random reads over a netlist (fixed work)",
-        run: canneal::run,
+        takes: "scale seed",
+        work: canneal::run,
     },
     Program {
         name: "fmm",
         summary: "moves particles by the fast multipole method: a tree of power series (fixed work)",
-        run: fmm::run,
+        takes: "scale seed",
+        work: fmm::run,
     },
     Program {
         name: "streamcluster",
         summary: "clusters a stream of points: sweeps over a large chunk of them (fixed work)",
-        run: streamcluster::run,
+        takes: "scale seed",
+        work: streamcluster::run,
     },
     Program {
         name: "touch",
         summary: "first touches of new memory, each timed: what a page fault costs (fixed work)",
-        run: touch::run,
+        takes: "scale",
+        work: touch::run,
     },
     Program {
         name: "steps",
         summary: "programs started, memory mapped, blocks allocated, dropped pages touched (fixed work)",
-        run: steps::run,
+        takes: "scale",
+        work: steps::run,
     },
     Program {
         name: "gups",
         summary: "random updates, nine of ten in a hot third (fixed time)",
-        run: gups::alone,
+        takes: "threads seconds scale seed",
+        work: gups::alone,
     },
     Program {
         name: "gups-antagonist",
         summary: "the same beside threads that stream through memory (fixed time)",
-        run: gups::beside_antagonist,
+        takes: "threads seconds scale seed",
+        work: gups::beside_antagonist,
     },
     Program {
         name: "silo-ycsb",
-        summary: "optimistic transactions in memory: YCSB --mix A to F (fixed work)",
-        run: silo::ycsb::run,
+        summary: "optimistic transactions in memory: YCSB's (fixed work)",
+        takes: "threads scale mix seed",
+        work: silo::ycsb::run,
     },
     Program {
         name: "silo-tpcc",
-        summary: "optimistic transactions in memory: TPC-C's new orders and payments (fixed work)",
-        run: silo::tpcc::run,
+        summary: "optimistic transactions in memory: TPC-C's five (fixed work)",
+        takes: "threads scale seed",
+        work: silo::tpcc::run,
     },
     Program {
         name: "cache",
         summary: "a cache of 4 KiB values, nine gets to a set, a fifth of the keys hot (fixed work)",
-        run: cachelib::hot,
+        takes: "threads scale seed",
+        work: cachelib::hot,
     },
     Program {
         name: "cache-zipf",
         summary: "the same, keys by Zipf's law (fixed work)",
-        run: cachelib::zipf,
+        takes: "threads scale seed",
+        work: cachelib::zipf,
     },
     Program {
         name: "mcf",
         summary: "the cheapest flow through a network by the network simplex method (fixed work)",
-        run: mcf::run,
+        takes: "scale seed",
+        work: mcf::run,
     },
     Program {
         name: "astar",
         summary: "cheapest ways across a map, a block for each place seen (fixed work)",
-        run: astar::run,
+        takes: "scale seed",
+        work: astar::run,
     },
     Program {
         name: "events",
         summary: "a network of queues event by event, messages of many sizes (fixed work)",
-        run: events::run,
+        takes: "scale seed",
+        work: events::run,
     },
-    Program { name: "matrix", summary: "a product of matrices (fixed work)", run: mix::matrix },
+    Program {
+        name: "matrix",
+        summary: "a product of matrices (fixed work)",
+        takes: "threads scale seed",
+        work: mix::matrix,
+    },
     Program {
         name: "hog",
         summary: "writes much memory, gives it back and takes it anew (fixed work)",
-        run: mix::hog,
+        takes: "scale",
+        work: mix::hog,
     },
     Program {
         name: "mix",
         summary: "`matrix` and `hog` side by side (fixed work)",
-        run: mix::both,
+        takes: "threads scale seed",
+        work: mix::both,
     },
 ];
 
@@ -182,13 +211,15 @@ pub const PROGRAMS: [Program; 25] = [
 pub const CLIENTS: [Program; 2] = [
     Program {
         name: "ycsb-redis",
-        summary: "YCSB client of Redis or WiredTiger (--server, --mix, --rate)",
-        run: ycsb::redis,
+        summary: "YCSB client of Redis or WiredTiger (fixed work)",
+        takes: "threads scale mix server rate seed",
+        work: ycsb::redis,
     },
     Program {
         name: "ycsb-memcached",
-        summary: "YCSB client of memcached (--server, --mix, --rate)",
-        run: ycsb::memcached,
+        summary: "YCSB client of memcached (fixed work)",
+        takes: "threads scale mix server rate seed",
+        work: ycsb::memcached,
     },
 ];
 
@@ -229,8 +260,7 @@ mod tests {
     #[test]
     fn every_program_passes_its_own_check() {
         for program in &PROGRAMS {
-            let report = (program.run)(&small()).unwrap();
-            assert_eq!(report.workload, program.name);
+            let report = program.run(&small()).unwrap();
             assert!(report.operations > 0, "{report:?}");
             assert!(report.seconds > 0.0, "{report:?}");
             assert!(!report.check.is_empty(), "{report:?}");
@@ -241,11 +271,32 @@ mod tests {
     fn fixed_work_is_the_same_work_each_time() {
         for name in ["alloc-test", "cfrac", "glibc-simple", "churn", "unfragmented", "fmm"] {
             let program = find(name).unwrap();
-            let first = (program.run)(&small()).unwrap();
-            let second = (program.run)(&small()).unwrap();
+            let first = program.run(&small()).unwrap();
+            let second = program.run(&small()).unwrap();
             assert_eq!(first.operations, second.operations, "{name}");
             assert_eq!(first.check, second.check, "{name}");
         }
+    }
+
+    /// `--scale 1e-9` passed with nothing done.
+    #[test]
+    fn the_smallest_scale_does_the_smallest_instance_and_checks_it() {
+        for program in all().filter(|program| program.takes("scale") && !program.takes("server")) {
+            let params = Params { threads: 3, scale: 1e-9, ..small() };
+            let report = program.run(&params).unwrap();
+            assert!(report.operations > 0, "{}: {report:?}", program.name);
+        }
+    }
+
+    #[test]
+    fn a_program_that_does_nothing_does_not_pass() {
+        let work = |_: &Params| {
+            let check = "all of nothing is right".to_owned();
+            Ok(crate::program::Report { operations: 0, seconds: 1.0, metrics: Vec::new(), check })
+        };
+        let idle = Program { name: "idle", summary: "", takes: "scale", work };
+        let refused = idle.run(&small()).unwrap_err();
+        assert!(refused.to_string().contains("nothing was done"), "{refused}");
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use pagemill_model::page;
 use pagemill_model::random::Random;
 
@@ -34,7 +34,7 @@ const ROUNDS: usize = 3_000;
 /// Readings of the streamed parts in this many rounds.
 const STREAM_EVERY: usize = 60;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let mut random = Random::new(params.seed);
     let mut room = vec![0_u64; (PARTS * PART + HUGE) / WORD];
     // Parts begin where huge pages do.
@@ -83,11 +83,10 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         STREAMED.iter().map(|part| (part * pages..(part + 1) * pages).sum::<usize>()).sum();
     let expected = once as u64 * rounds.div_ceil(STREAM_EVERY) as u64;
     if sum != expected {
-        return Err(format!("the streamed parts add up to {sum}, not {expected}"));
+        return Err(format!("the streamed parts add up to {sum}, not {expected}").into());
     }
     let steps = (rounds * cycle.len()) as u64;
     Ok(Report {
-        workload: "slices",
         operations: steps,
         seconds,
         metrics: vec![("chase_ns", chased * 1e9 / steps as f64), ("chase_seconds", chased)],

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use pagemill_kernel::{clock, touch};
 
-use crate::program::{Params, Report};
+use crate::program::{Failure, Outcome, Params, Report};
 
 const ROUNDS: usize = 11;
 const STARTS: usize = 40;
@@ -37,7 +37,7 @@ fn call(bytes: usize, count: usize) -> f64 {
     took.as_nanos() as f64 / (2 * count) as f64
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let begun = Instant::now();
     let (starts, pairs) = (params.scaled(STARTS), params.scaled(PAIRS));
     let (blocks, pages) = (params.scaled(BLOCKS), params.scaled(PAGES));
@@ -47,21 +47,20 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         let status = Command::new("/bin/true").stdin(Stdio::null()).status();
         match status {
             Ok(status) if status.success() => started.push(begun.elapsed().as_nanos() as f64 / 1e6),
-            other => return Err(format!("/bin/true ended with {other:?}")),
+            other => return Err(Failure::Outside(format!("/bin/true ended with {other:?}"))),
         }
     }
-    let fail = |error: pagemill_kernel::Error| error.to_string();
+
     let mut mapped = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        let took = touch::mapped_and_unmapped(MAPPING, pairs).map_err(fail)?;
+        let took = touch::mapped_and_unmapped(MAPPING, pairs)?;
         mapped.push(took.as_nanos() as f64 / pairs as f64 / 1e3);
     }
     let small = (0..ROUNDS).map(|_| call(SMALL, blocks)).collect();
     let large = (0..ROUNDS).map(|_| call(LARGE, blocks)).collect();
-    let again = touch::again(pages, ROUNDS).map_err(fail)?;
+    let again = touch::again(pages, ROUNDS)?;
     let shortest = again.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(Report {
-        workload: "steps",
         operations: (starts + ROUNDS * (pairs + 2 * blocks + pages)) as u64,
         seconds: begun.elapsed().as_secs_f64(),
         metrics: vec![

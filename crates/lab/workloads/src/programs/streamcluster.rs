@@ -27,7 +27,7 @@
 use std::time::Instant;
 
 use crate::drand48::Drand48;
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 /// The arguments of the original, in its order.
 #[derive(Clone, Copy, Debug)]
@@ -448,15 +448,17 @@ fn cluster(input: Input, seed: u64) -> Result<Clustered, String> {
     Ok(Clustered { centers, chunks, distances, seconds })
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+/// Points at any scale: more than may be centers, so that there is something to search.
+const SMALLEST: usize = 2 * NATIVE.most;
+
+pub(super) fn run(params: &Params) -> Outcome {
     let input = Input {
-        points: params.scaled(NATIVE.points),
-        chunk: params.scaled(NATIVE.chunk),
+        points: params.scaled(NATIVE.points).max(SMALLEST),
+        chunk: params.scaled(NATIVE.chunk).max(SMALLEST),
         ..NATIVE
     };
     let clustered = cluster(input, params.seed)?;
     Ok(Report {
-        workload: "streamcluster",
         operations: clustered.distances,
         seconds: clustered.seconds,
         metrics: vec![

@@ -6,14 +6,14 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 /// Smallest page size of all supported machines.
 const PAGE: usize = 4096;
 const PAGES: usize = 65_536;
 const ROUNDS: usize = 5;
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let pages = params.scaled(PAGES);
     let mut times = Vec::with_capacity(ROUNDS * pages);
     // Written once, so that its own faults are not between the timed ones.
@@ -31,7 +31,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         }
         let kept = memory.chunks_exact(PAGE).all(|page| black_box(page[0]) == mark);
         if !kept {
-            return Err(format!("a page of round {round} lost what was written to it"));
+            return Err(format!("a page of round {round} lost what was written to it").into());
         }
     }
     let seconds = begun.elapsed().as_secs_f64();
@@ -42,7 +42,6 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         f64::from(times[index.min(times.len() - 1)])
     };
     Ok(Report {
-        workload: "touch",
         operations: times.len() as u64,
         seconds,
         metrics: vec![

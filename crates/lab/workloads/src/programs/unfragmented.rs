@@ -15,7 +15,7 @@
 use std::thread;
 use std::time::Instant;
 
-use crate::program::{Params, Report, own_pss};
+use crate::program::{Outcome, Params, Report, own_pss};
 use pagemill_model::random::mix;
 
 const KEYS: usize = 10_000_000;
@@ -92,7 +92,7 @@ fn empty(length: usize) -> Vec<Option<Box<Entry>>> {
     std::iter::repeat_with(|| None).take(length).collect()
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let keys = params.scaled(KEYS) as u64;
     let started = Instant::now();
     let mut dictionary = Dictionary::new();
@@ -106,7 +106,7 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
         (0..keys).filter(|&number| dictionary.find(number).is_none_or(|v| **v != [number; 8]));
     let wrong = wrong.count();
     if wrong > 0 {
-        return Err(format!("unfragmented: {wrong} of {keys} keys lost or with a wrong value"));
+        return Err(format!("{wrong} of {keys} keys lost or with a wrong value").into());
     }
     let requested = keys as usize * BYTES_A_KEY + 8 * dictionary.buckets.len();
     // Freeing everything one by one measures nothing that this program is for.
@@ -114,7 +114,6 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let mut metrics = vec![("requested_bytes", requested as f64)];
     metrics.extend(pss.map(|bytes| ("end_pss_bytes", bytes)));
     Ok(Report {
-        workload: "unfragmented",
         operations: 3 * keys,
         seconds,
         metrics,

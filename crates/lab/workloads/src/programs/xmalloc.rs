@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 use crate::threads;
 
 const BATCH: usize = 4_096;
@@ -91,7 +91,7 @@ fn consume(channel: &Channel) -> (u64, u64) {
     (freed, damaged)
 }
 
-pub(super) fn run(params: &Params) -> Result<Report, String> {
+pub(super) fn run(params: &Params) -> Outcome {
     let channel = Channel {
         queue: Mutex::new(Queue { batches: VecDeque::new(), producers: params.threads }),
         room: Condvar::new(),
@@ -117,11 +117,11 @@ pub(super) fn run(params: &Params) -> Result<Report, String> {
     let seconds = started.elapsed().as_secs_f64();
     if made != freed || damaged > 0 {
         return Err(format!(
-            "xmalloc: {made} batches made, {freed} freed, {damaged} blocks with wrong contents"
-        ));
+            "{made} batches made, {freed} freed, {damaged} blocks with wrong contents"
+        )
+        .into());
     }
     Ok(Report {
-        workload: "xmalloc",
         operations: 2 * made * BATCH as u64,
         seconds,
         metrics: vec![("batches", made as f64)],

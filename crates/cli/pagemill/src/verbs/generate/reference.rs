@@ -61,7 +61,15 @@ fn section(page: &mut String, verb: &Command, level: &str) {
     if let Some(after) = text(verb.get_after_long_help().or(verb.get_after_help())) {
         for paragraph in after.trim_end().split("\n\n") {
             page.push('\n');
-            item(page, "", &escaped(paragraph));
+            // Lines that are moved in are a list.
+            let (words, list) = paragraph.split_once("\n  ").unwrap_or((paragraph, ""));
+            item(page, "", &escaped(words));
+            if !list.is_empty() {
+                page.push('\n');
+            }
+            list.split("\n  ").filter(|one| !one.is_empty()).for_each(|one| {
+                item(page, "- ", &escaped(one));
+            });
         }
     }
     for inner in verb.get_subcommands().filter(|inner| !inner.is_hide_set()) {

@@ -22,6 +22,7 @@ use serde_json::json;
 
 use pagemill_control::costs::Calibration;
 use pagemill_control::plan::advise::complete;
+use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::progress::{Progress, minutes};
 
@@ -141,7 +142,8 @@ impl Options {
             Some(load) => (load, Vec::new()),
             None if Path::new(workload).is_dir() => self.recorded(Path::new(workload))?,
             None => bail!(
-                "no workload '{workload}'; valid with --huge: {}, or a recording",
+                "no workload '{workload}'{}; valid with --huge: {}, or a recording",
+                meant(workload, WORKLOADS.iter().copied()),
                 WORKLOADS.join(", ")
             ),
         };
@@ -150,7 +152,8 @@ impl Options {
         for name in &self.huge {
             let Some(policy) = find(name) else {
                 bail!(
-                    "no huge page policy '{name}'; valid: {}",
+                    "no huge page policy '{name}'{}; valid: {}",
+                    meant(name, names()),
                     names().collect::<Vec<_>>().join(", ")
                 );
             };

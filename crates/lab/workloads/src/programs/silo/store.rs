@@ -8,8 +8,8 @@
 //!          write under a TID above all that were seen, in the present epoch;  unlock
 //! ```
 //!
-//! Records are numbered, and a table has room for a fixed number; one that was never written is *absent*, which is read
-//! and validated as any other, so that scans see no phantoms.
+//! Records are numbered, and a table has room for a fixed number; one that was never written, or was removed, is
+//! *absent*, which is read and validated as any other, so that scans see no phantoms.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -18,6 +18,8 @@ const LOCKED: u64 = 1 << 63;
 const ABSENT: u64 = 1 << 62;
 /// Bits of a TID below the epoch.
 const NUMBER: u32 = 40;
+/// Stands for the new data of a record that is to be removed.
+const REMOVED: usize = usize::MAX;
 
 /// Records of one size.
 pub(super) struct Table {
@@ -39,6 +41,12 @@ impl Table {
         self.tids[at] = AtomicU64::new(0);
         let words = &mut self.data[at * self.words..(at + 1) * self.words];
         words.iter_mut().zip(record).for_each(|(word, &value)| *word = AtomicU64::new(value));
+    }
+
+    /// Makes a record absent.
+    #[cfg(test)]
+    pub(super) fn lose(&mut self, at: usize) {
+        self.tids[at] = AtomicU64::new(ABSENT);
     }
 
     /// Records that it has room for.
@@ -133,7 +141,7 @@ pub(super) struct Worker<'a> {
     store: &'a Store,
     last: u64,
     reads: Vec<(Place, u64)>,
-    /// Records and where their new data begin.
+    /// Records and where their new data begin, or [`REMOVED`].
     writes: Vec<(Place, usize)>,
     data: Vec<u64>,
     pub(super) aborts: u64,
@@ -166,8 +174,11 @@ impl<'a> Worker<'a> {
         let table = &self.store.tables[table];
         if let Some(&(_, start)) = self.writes.iter().rev().find(|(written, _)| *written == place) {
             record.clear();
-            record.extend_from_slice(&self.data[start..start + table.words]);
-            return true;
+            let there = start != REMOVED;
+            if there {
+                record.extend_from_slice(&self.data[start..start + table.words]);
+            }
+            return there;
         }
         let tid = table.read(at, record);
         self.reads.push((place, tid));
@@ -176,12 +187,28 @@ impl<'a> Worker<'a> {
 
     /// Writes a record when the transaction commits.
     pub(super) fn write(&mut self, place: Place, record: &[u64]) {
-        if let Some(&(_, start)) = self.writes.iter().find(|(written, _)| *written == place) {
+        let at = self.written(place);
+        let start = self.writes[at].1;
+        if start == REMOVED {
+            self.writes[at].1 = self.data.len();
+            self.data.extend_from_slice(record);
+        } else {
             self.data[start..start + record.len()].copy_from_slice(record);
-            return;
         }
-        self.writes.push((place, self.data.len()));
-        self.data.extend_from_slice(record);
+    }
+
+    /// Removes a record when the transaction commits.
+    pub(super) fn remove(&mut self, place: Place) {
+        let at = self.written(place);
+        self.writes[at].1 = REMOVED;
+    }
+
+    /// Which of the writes is that of a record.
+    fn written(&mut self, place: Place) -> usize {
+        self.writes.iter().position(|(written, _)| *written == place).unwrap_or_else(|| {
+            self.writes.push((place, REMOVED));
+            self.writes.len() - 1
+        })
     }
 
     /// Commits; false if the transaction must be done again.
@@ -211,16 +238,21 @@ impl<'a> Worker<'a> {
         let tid = (greatest + 1).max(epoch << NUMBER);
         self.last = tid;
         for &(place, start) in &self.writes {
-            let words = table(place).words_of(place.1);
-            for (word, &value) in words.iter().zip(&self.data[start..]) {
+            let (words, removed) = (table(place).words_of(place.1), start == REMOVED);
+            for (word, &value) in words.iter().zip(self.data.get(start..).unwrap_or_default()) {
                 word.store(value, Ordering::Relaxed);
             }
+            let tid = if removed { tid | ABSENT } else { tid };
             table(place).tids[place.1].store(tid, Ordering::Release);
         }
         if let Some(traces) = &mut self.traces {
-            let writes = self.writes.iter().map(|&(place, _)| place).zip(locked);
-            let (reads, writes) = (self.reads.clone(), writes.collect());
-            traces.push(Trace { reads, writes, tid });
+            // A removal makes a version as any other write does.
+            let versions = |seen: &[(Place, u64)]| {
+                seen.iter().map(|&(place, tid)| (place, tid & !ABSENT)).collect::<Vec<_>>()
+            };
+            let places = self.writes.iter().map(|&(place, _)| place);
+            let writes: Vec<_> = places.zip(locked).collect();
+            traces.push(Trace { reads: versions(&self.reads), writes: versions(&writes), tid });
         }
         true
     }

@@ -1,14 +1,18 @@
 //! `silo-ycsb`.
+//!
+//! An update replaces part of a record, so it reads the rest of it in the same transaction, as a read-modify-write
+//! does; both count up what the record says of how often it was modified. In the end the records must count all that
+//! were committed, and as many must be there as were loaded and inserted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use pagemill_model::random::{Random, mix};
 
-use super::store::{Store, Table, Worker};
+use super::store::{Store, Table, Trace, Worker};
 use super::{history, run_workers};
 use crate::mixes::{Chooser, Step};
-use crate::program::{Params, Report};
+use crate::program::{Outcome, Params, Report};
 
 /// Records and transactions at full size.
 const RECORDS: usize = 1_000_000;
@@ -19,52 +23,39 @@ const WORDS: usize = 13;
 const AUDITED: usize = 5_000;
 const STEPS: usize = 4;
 
-pub(crate) fn run(params: &Params) -> Result<Report, String> {
+pub(crate) fn run(params: &Params) -> Outcome {
     let records = params.scaled(RECORDS);
-    let transactions = params.scaled(TRANSACTIONS) / params.threads;
+    let transactions = params.share(TRANSACTIONS);
     let audited = params.scaled(AUDITED).max(500);
-    // Room for more inserts than are likely; when it is full, what would be inserted is updated.
-    let steps = transactions + audited * STEPS;
-    let room = params.mix.room(records, params.threads * steps);
-    let mut table = Table::new(room, WORDS);
-    (0..records).for_each(|at| table.load(at, &record(at as u64, 0)));
-    let load = Load {
-        store: Store::new(vec![table]),
-        chooser: Chooser::new(params.mix, records as u64),
-        next: AtomicU64::new(records as u64),
-    };
+    let load = Load::new(params, records, transactions + audited * STEPS);
     let started = Instant::now();
     let parts = load.run(params, 0, transactions, 1, false);
     let seconds = started.elapsed().as_secs_f64();
-    let audit = load.run(params, 1, audited, STEPS, true);
-    let mut sums = Done::default();
     let mut traces = Vec::new();
-    let timed_aborts: u64 = parts.iter().flatten().map(|(done, _)| done.aborts).sum();
-    for part in parts.into_iter().chain(audit) {
-        let (done, history) = part.map_err(|error| format!("silo-ycsb: {error}"))?;
-        sums.modified += done.modified;
-        sums.read += done.read;
-        traces.extend(history);
-    }
-    history::check(&traces).map_err(|error| format!("silo-ycsb: {error}"))?;
-    let counted = load.modified().map_err(|error| format!("silo-ycsb: {error}"))?;
-    if counted != sums.modified {
-        return Err(format!("silo-ycsb: {} modifications, records count {counted}", sums.modified));
-    }
+    let timed = sum(parts, &mut traces)?;
+    let all = timed.plus(sum(load.run(params, 1, audited, STEPS, true), &mut traces)?);
+    history::check(&traces)?;
+    load.check(&all)?;
     let committed = transactions * params.threads;
     Ok(Report {
-        workload: "silo-ycsb",
         operations: committed as u64,
         seconds,
         metrics: vec![
             ("transactions_per_second", committed as f64 / seconds),
-            ("aborts", timed_aborts as f64),
+            ("reads", timed.reads as f64),
+            ("updates", timed.updates as f64),
+            ("inserts", timed.inserts as f64),
+            ("scans", timed.scans as f64),
+            ("modifies", timed.modifies as f64),
+            ("aborts", timed.aborts as f64),
             ("records", load.next.load(Ordering::Relaxed) as f64),
         ],
         check: format!(
-            "YCSB {}: {} records read whole, {counted} modifications counted, a serial order for {} transactions",
+            "YCSB {}: {} records read whole; {} updates and {} inserts are in the records; a serial order for {} transactions",
             params.mix,
-            sums.read,
+            all.seen,
+            all.updates + all.modifies,
+            all.inserts,
             traces.len()
         ),
     })
@@ -89,24 +80,64 @@ fn modified(number: u64, found: &[u64]) -> Result<u64, String> {
     }
 }
 
-/// What one thread did.
+/// What was committed: steps by their kinds, and records that were read; and how many transactions were not at first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
-    modified: u64,
-    read: u64,
+    reads: u64,
+    updates: u64,
+    inserts: u64,
+    scans: u64,
+    modifies: u64,
+    seen: u64,
     aborts: u64,
+}
+
+impl Done {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            updates: self.updates + other.updates,
+            inserts: self.inserts + other.inserts,
+            scans: self.scans + other.scans,
+            modifies: self.modifies + other.modifies,
+            seen: self.seen + other.seen,
+            aborts: self.aborts + other.aborts,
+        }
+    }
+}
+
+type Part = Result<(Done, Vec<Trace>), String>;
+
+fn sum(parts: Vec<Part>, traces: &mut Vec<Trace>) -> Result<Done, String> {
+    parts.into_iter().try_fold(Done::default(), |sum, part| {
+        let (done, history) = part?;
+        traces.extend(history);
+        Ok(sum.plus(done))
+    })
 }
 
 struct Load {
     store: Store,
     chooser: Chooser,
+    /// Records that were there at the beginning.
+    loaded: u64,
     /// Number of the next record that is inserted.
     next: AtomicU64,
 }
 
-type Part = Result<(Done, Vec<super::store::Trace>), String>;
-
 impl Load {
+    /// With room for what so many steps of each thread insert.
+    fn new(params: &Params, records: usize, steps: usize) -> Self {
+        let mut table = Table::new(params.mix.room(records, params.threads * steps), WORDS);
+        (0..records).for_each(|at| table.load(at, &record(at as u64, 0)));
+        Self {
+            store: Store::new(vec![table]),
+            chooser: Chooser::new(params.mix, records as u64),
+            loaded: records as u64,
+            next: AtomicU64::new(records as u64),
+        }
+    }
+
     fn run(
         &self,
         params: &Params,
@@ -122,24 +153,22 @@ impl Load {
             let mut done = Done::default();
             let mut found = Vec::new();
             for _ in 0..transactions {
-                let chosen: Vec<Step> = (0..steps)
+                let chosen: Vec<(Step, u64)> = (0..steps)
                     .map(|_| {
-                        let records = self.next.load(Ordering::Relaxed);
-                        match self.chooser.next(&mut random, records) {
-                            Step::Insert => self.inserted(&mut random),
-                            step => step,
-                        }
+                        let step =
+                            self.chooser.next(&mut random, self.next.load(Ordering::Relaxed));
+                        let insert = step == Step::Insert;
+                        (step, if insert { self.next.fetch_add(1, Ordering::Relaxed) } else { 0 })
                     })
                     .collect();
                 loop {
                     worker.begin();
                     let mut own = Done::default();
-                    for &step in &chosen {
-                        self.step(step, &mut worker, &mut own, &mut found)?;
+                    for &(step, new) in &chosen {
+                        self.step(step, new, &mut worker, &mut own, &mut found)?;
                     }
                     if worker.commit() {
-                        done.modified += own.modified;
-                        done.read += own.read;
+                        done = done.plus(own);
                         break;
                     }
                 }
@@ -149,67 +178,79 @@ impl Load {
         })
     }
 
-    /// A step on a new record, or on an old one if there is no room.
-    fn inserted(&self, random: &mut Random) -> Step {
-        let room = self.store.tables[0].room() as u64;
-        let take = |next: u64| (next < room).then_some(next + 1);
-        match self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(number) => Step::Update(number),
-            Err(_) => Step::Update(random.below(room)),
-        }
-    }
-
+    /// Does a step; `new` is the number of what an insert inserts.
     fn step(
         &self,
         step: Step,
+        new: u64,
         worker: &mut Worker<'_>,
         done: &mut Done,
         found: &mut Vec<u64>,
     ) -> Result<(), String> {
-        let mut read = |number: u64, worker: &mut Worker<'_>, done: &mut Done| {
-            // One that is just being inserted may be absent.
+        let mut seen = 0;
+        // How often a record was modified; one that is just being inserted may be absent.
+        let mut read = |number: u64, worker: &mut Worker<'_>| {
             if worker.read((0, number as usize), found) {
-                done.read += 1;
+                seen += 1;
                 modified(number, found).map(Some)
+            } else if number < self.loaded {
+                Err(format!("record {number} is gone"))
             } else {
                 Ok(None)
             }
         };
         match step {
             Step::Read(number) => {
-                read(number, worker, done)?;
+                read(number, worker)?;
+                done.reads += 1;
             }
-            // An update keeps the count, so it reads it.
-            Step::Update(number) => {
-                let count = read(number, worker, done)?;
-                worker.write((0, number as usize), &record(number, count.unwrap_or(0)));
-            }
-            Step::Modify(number) => {
-                let count = read(number, worker, done)?.unwrap_or(0);
-                worker.write((0, number as usize), &record(number, count + 1));
-                done.modified += 1;
-            }
-            Step::Scan(first, count) => {
-                let end = (first + count).min(self.store.tables[0].room() as u64);
-                for number in first..end {
-                    read(number, worker, done)?;
+            Step::Update(number) | Step::Modify(number) => {
+                if let Some(count) = read(number, worker)? {
+                    worker.write((0, number as usize), &record(number, count + 1));
+                    *(if matches!(step, Step::Update(_)) {
+                        &mut done.updates
+                    } else {
+                        &mut done.modifies
+                    }) += 1;
                 }
             }
-            // Made an update of a new record when it was drawn.
-            Step::Insert => {}
+            Step::Scan(first, count) => {
+                for number in first..(first + count).min(self.store.tables[0].room() as u64) {
+                    read(number, worker)?;
+                }
+                done.scans += 1;
+            }
+            Step::Insert => {
+                if new as usize >= self.store.tables[0].room() {
+                    return Err(format!("there is no room for record {new}"));
+                }
+                worker.write((0, new as usize), &record(new, 0));
+                done.inserts += 1;
+            }
         }
+        done.seen += seen;
         Ok(())
     }
 
-    /// Modifications that all records together count.
-    fn modified(&self) -> Result<u64, String> {
-        let mut sum = 0;
+    /// Whether the records count what was committed, when no transaction runs.
+    fn check(&self, done: &Done) -> Result<(), String> {
+        let (mut counted, mut there) = (0, 0);
         for number in 0..self.store.tables[0].room() {
             if let Some(found) = self.store.settled((0, number)) {
-                sum += modified(number as u64, &found)?;
+                counted += modified(number as u64, &found)?;
+                there += 1;
             }
         }
-        Ok(sum)
+        let inserted = there - self.loaded.min(there);
+        for (what, found, made) in [
+            ("updates", counted, done.updates + done.modifies),
+            ("inserted records", inserted, done.inserts),
+        ] {
+            if found != made {
+                return Err(format!("the store has {found} {what}, transactions made {made}"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -226,6 +267,54 @@ mod tests {
             let report = run(&params).unwrap();
             assert_eq!(report.operations, 500);
             assert!(report.check.contains("a serial order for 2000"), "{report:?}");
+            let share = |name: &str| {
+                report.metrics.iter().find(|(metric, _)| *metric == name).unwrap().1 / 500.0
+            };
+            let [reads, updates, inserts, scans, modifies] = match mix {
+                Mix::A => [0.5, 0.5, 0.0, 0.0, 0.0],
+                Mix::B => [0.95, 0.05, 0.0, 0.0, 0.0],
+                Mix::C => [1.0, 0.0, 0.0, 0.0, 0.0],
+                Mix::D => [0.95, 0.0, 0.05, 0.0, 0.0],
+                Mix::E => [0.0, 0.0, 0.05, 0.95, 0.0],
+                Mix::F => [0.5, 0.0, 0.0, 0.0, 0.5],
+                Mix::Mongodb => [0.25, 0.375, 0.375, 0.0, 0.0],
+            };
+            for (name, expected) in [
+                ("reads", reads),
+                ("updates", updates),
+                ("inserts", inserts),
+                ("scans", scans),
+                ("modifies", modifies),
+            ] {
+                let found = share(name);
+                assert!((found - expected).abs() < 0.08, "{mix}: {found} {name}");
+                assert_eq!(found == 0.0, expected == 0.0, "{mix}: {found} {name}");
+            }
+        }
+    }
+
+    /// Updates left the counts as they were, so that none could be missed.
+    #[test]
+    fn a_lost_update_and_a_lost_insert_are_found() {
+        for mix in [Mix::A, Mix::B, Mix::D, Mix::E, Mix::F, Mix::Mongodb] {
+            let params = Params { mix, ..Params::default() };
+            let mut load = Load::new(&params, 50, 500);
+            let done = sum(load.run(&params, 0, 500, 1, false), &mut Vec::new()).unwrap();
+            load.check(&done).unwrap();
+            let count = |at: usize| load.store.settled((0, at)).map_or(0, |record| record[1]);
+            let updated = (0..50).map(|at| (at, count(at))).find(|&(_, count)| count > 0);
+            assert_eq!(updated.is_some(), done.updates + done.modifies > 0);
+            let table = &mut load.store.tables[0];
+            if let Some((at, count)) = updated {
+                table.load(at, &record(at as u64, count - 1));
+                assert!(load.check(&done).unwrap_err().contains("updates, transactions made"));
+                load.store.tables[0].load(at, &record(at as u64, count));
+            }
+            assert_eq!(done.inserts > 0, mix.inserts() > 0.0);
+            if done.inserts > 0 {
+                load.store.tables[0].lose(50);
+                assert!(load.check(&done).unwrap_err().contains("inserted records"));
+            }
         }
     }
 

@@ -30,6 +30,7 @@ const NAMES: [[&str; 5]; KINDS + 1] = [
 ];
 
 /// Histograms in nanoseconds.
+#[derive(Debug)]
 pub(super) struct Latencies([Option<Histogram<u64>>; KINDS]);
 
 impl Latencies {

@@ -4,9 +4,10 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::str::FromStr;
 use std::time::Duration;
 
+use crate::address::Address;
+use crate::program::Failure;
 use crate::resp::{Client, Reply};
 
 /// An answer that takes longer is an error.
@@ -15,40 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const INDEX: &[u8] = b"ycsb-index";
 /// A longer answer of memcached is none.
 const LONGEST: usize = 1 << 20;
-
-/// Where a server listens: `unix:PATH` or `HOST:PORT`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket.
-    Unix(String),
-    /// A host and a port.
-    Tcp(String),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(out, "unix:{path}"),
-            Self::Tcp(address) => out.write_str(address),
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Self::Unix(path.to_owned()));
-        }
-        match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Self::Tcp(text.to_owned()))
-            }
-            _ => Err(format!("{text:?} is no server: unix:PATH or HOST:PORT")),
-        }
-    }
-}
 
 /// Connects and disconnects: whether somebody listens there.
 pub fn reach(address: &Address) -> io::Result<()> {
@@ -110,28 +77,41 @@ pub(super) enum Server {
     Memcached(BufReader<Stream>),
 }
 
-fn open(address: &Address) -> Result<Stream, String> {
-    Stream::connect(address).map_err(|error| format!("cannot connect to {address}: {error}"))
+fn open(address: &Address) -> Result<Stream, Failure> {
+    let told = |error| Failure::Outside(format!("cannot connect to {address}: {error}"));
+    Stream::connect(address).map_err(told)
 }
 
-fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, String> {
-    Err(format!("unexpected reply to {what}: {reply:?}"))
+fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, Failure> {
+    Err(Failure::Outside(format!("unexpected reply to {what}: {reply:?}")))
 }
 
-fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
-    move |error| format!("{what}: {error}")
+/// An error in words, of a request that the server was to answer.
+fn told(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+    move |error| {
+        Failure::Outside(match error.kind() {
+            UnexpectedEof | ConnectionReset | BrokenPipe => {
+                format!("the server closed the connection (at {what})")
+            }
+            WouldBlock | TimedOut => {
+                format!("the server did not answer {what} within {} s", PATIENCE.as_secs())
+            }
+            _ => format!("{what}: {error}"),
+        })
+    }
 }
 
 impl Server {
-    pub(super) fn redis(address: &Address) -> Result<Self, String> {
+    pub(super) fn redis(address: &Address) -> Result<Self, Failure> {
         Ok(Self::Redis(Client::over(open(address)?)))
     }
 
-    pub(super) fn memcached(address: &Address) -> Result<Self, String> {
+    pub(super) fn memcached(address: &Address) -> Result<Self, Failure> {
         Ok(Self::Memcached(BufReader::new(open(address)?)))
     }
 
-    pub(super) fn read(&mut self, key: &str) -> Result<Option<Vec<u8>>, String> {
+    pub(super) fn read(&mut self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         match self {
             Self::Redis(client) => {
                 match client.command(&[b"GET", key.as_bytes()]).map_err(told("GET"))? {
@@ -164,7 +144,7 @@ impl Server {
     }
 
     /// Writes a value, and the key to the index if it is to be found by scans.
-    pub(super) fn write(&mut self, key: &str, value: &[u8], index: bool) -> Result<(), String> {
+    pub(super) fn write(&mut self, key: &str, value: &[u8], index: bool) -> Result<(), Failure> {
         match self {
             Self::Redis(client) => {
                 client.push(&[b"SET", key.as_bytes(), value]);
@@ -195,17 +175,38 @@ impl Server {
     }
 
     /// Begins an empty index.
-    pub(super) fn forget_index(&mut self) -> Result<(), String> {
+    pub(super) fn forget_index(&mut self) -> Result<(), Failure> {
         match self {
             Self::Redis(client) => client.command(&[b"DEL", INDEX]).map(drop).map_err(told("DEL")),
             Self::Memcached(_) => Ok(()),
         }
     }
 
+    /// CPU time of the server so far, in seconds, if it tells it.
+    pub(super) fn cpu(&mut self) -> Option<f64> {
+        let fields = match self {
+            Self::Redis(client) => client.info("cpu").ok()?,
+            Self::Memcached(stream) => {
+                stream.get_mut().write_all(b"stats\r\n").ok()?;
+                let mut fields = Vec::new();
+                loop {
+                    let line = line(stream).ok()?;
+                    let Some(field) = line.strip_prefix("STAT ") else { break fields };
+                    let field = field.split_once(' ');
+                    fields.extend(field.map(|(name, value)| (name.to_owned(), value.to_owned())));
+                }
+            }
+        };
+        let own = ["used_cpu_user", "used_cpu_sys", "rusage_user", "rusage_system"];
+        let own = fields.iter().filter(|(name, _)| own.contains(&name.as_str()));
+        let own: Vec<f64> = own.filter_map(|(_, seconds)| seconds.parse().ok()).collect();
+        (!own.is_empty()).then(|| own.iter().sum())
+    }
+
     /// Keys from this one on, in order, with their values.
-    pub(super) fn scan(&mut self, from: &str, count: u64) -> Result<Vec<Record>, String> {
+    pub(super) fn scan(&mut self, from: &str, count: u64) -> Result<Vec<Record>, Failure> {
         let Self::Redis(client) = self else {
-            return Err("memcached cannot scan".into());
+            return Err(Failure::Outside("memcached cannot scan".into()));
         };
         let (from, count) = (format!("[{from}"), count.to_string());
         let range: [&[u8]; 7] =
@@ -224,7 +225,7 @@ impl Server {
 /// A key and its value.
 pub(super) type Record = (Vec<u8>, Vec<u8>);
 
-fn bulks(what: &str, reply: Reply) -> Result<Vec<Vec<u8>>, String> {
+fn bulks(what: &str, reply: Reply) -> Result<Vec<Vec<u8>>, Failure> {
     let Reply::Array(Some(elements)) = reply else { return unexpected(what, reply) };
     let bytes = |element| match element {
         Reply::Bulk(Some(bytes)) => Ok(bytes),
@@ -249,13 +250,24 @@ fn line(stream: &mut impl BufRead) -> io::Result<String> {
 pub(super) mod tests {
     use std::collections::BTreeMap;
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicI64, Ordering};
     use std::sync::{Arc, Mutex};
     use std::thread;
 
     use super::*;
     use crate::resp::read_reply;
 
-    type Records = Arc<Mutex<BTreeMap<Vec<u8>, Vec<u8>>>>;
+    /// What a server keeps, and how many requests it answers before it closes its connections.
+    struct Kept {
+        records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+        left: AtomicI64,
+    }
+
+    impl Kept {
+        fn answers(&self) -> Option<()> {
+            (self.left.fetch_sub(1, Ordering::Relaxed) > 0).then_some(())
+        }
+    }
 
     /// A server with the few commands that the client sends, over a Unix socket.
     pub(in super::super) struct Fake {
@@ -264,26 +276,32 @@ pub(super) mod tests {
 
     impl Fake {
         pub(in super::super) fn redis() -> Self {
-            Self::start(redis)
+            Self::start(redis, i64::MAX)
         }
 
         pub(in super::super) fn memcached() -> Self {
-            Self::start(memcached)
+            Self::start(memcached, i64::MAX)
         }
 
-        pub(in super::super) fn address(&self) -> String {
-            format!("unix:{}", self.directory.path().join("socket").display())
+        /// Servers that are lost after so many answers.
+        pub(in super::super) fn lost(after: i64) -> [Self; 2] {
+            [Self::start(redis, after), Self::start(memcached, after)]
         }
 
-        fn start(serve: fn(UnixStream, &Records) -> Option<()>) -> Self {
+        pub(in super::super) fn address(&self) -> Address {
+            Address::Unix(self.directory.path().join("socket").display().to_string())
+        }
+
+        fn start(serve: fn(UnixStream, &Kept) -> Option<()>, answers: i64) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
             // The threads end with the test's process.
             thread::spawn(move || {
-                let records = Records::default();
+                let (records, left) = (Mutex::default(), AtomicI64::new(answers));
+                let kept = Arc::new(Kept { records, left });
                 for stream in listener.incoming().map_while(Result::ok) {
-                    let records = records.clone();
-                    thread::spawn(move || serve(stream, &records));
+                    let kept = kept.clone();
+                    thread::spawn(move || serve(stream, &kept));
                 }
             });
             Self { directory }
@@ -295,7 +313,7 @@ pub(super) mod tests {
         [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
     }
 
-    fn redis(stream: UnixStream, records: &Records) -> Option<()> {
+    fn redis(stream: UnixStream, kept: &Kept) -> Option<()> {
         let mut requests = BufReader::new(stream.try_clone().ok()?);
         let mut stream = stream;
         loop {
@@ -304,7 +322,8 @@ pub(super) mod tests {
                 .into_iter()
                 .filter_map(|part| if let Reply::Bulk(bytes) = part { bytes } else { None })
                 .collect();
-            let mut records = records.lock().ok()?;
+            kept.answers()?;
+            let mut records = kept.records.lock().ok()?;
             let array = |values: Vec<Vec<u8>>| {
                 [format!("*{}\r\n", values.len()).into_bytes(), values.concat()].concat()
             };
@@ -313,6 +332,7 @@ pub(super) mod tests {
                     records.insert(parts[1].clone(), parts[2].clone());
                     b"+OK\r\n".to_vec()
                 }
+                b"INFO" => bulk(Some(b"# CPU\r\nused_cpu_sys:1.5\r\nused_cpu_user:2.5\r\n")),
                 b"GET" => bulk(records.get(&parts[1]).map(Vec::as_slice)),
                 b"MGET" => {
                     let value = |key| bulk(records.get(key).map(Vec::as_slice));
@@ -329,13 +349,18 @@ pub(super) mod tests {
         }
     }
 
-    fn memcached(stream: UnixStream, records: &Records) -> Option<()> {
+    fn memcached(stream: UnixStream, kept: &Kept) -> Option<()> {
         let mut requests = BufReader::new(stream.try_clone().ok()?);
         let mut stream = stream;
         loop {
             let request = line(&mut requests).ok()?;
             let fields: Vec<&str> = request.split(' ').collect();
-            let mut records = records.lock().ok()?;
+            if fields[0] == "stats" {
+                stream.write_all(b"STAT threads 4\r\nSTAT rusage_user 0.5\r\nEND\r\n").ok()?;
+                continue;
+            }
+            kept.answers()?;
+            let mut records = kept.records.lock().ok()?;
             let key = fields[1].as_bytes().to_vec();
             let answer = if fields[0] == "set" {
                 let mut value = vec![0; fields[4].parse::<usize>().ok()? + 2];
