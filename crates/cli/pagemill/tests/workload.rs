@@ -1,5 +1,7 @@
 //! `pagemill workload`: which options count, and what is said of what goes wrong.
 
+#![expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::{Command, Output};

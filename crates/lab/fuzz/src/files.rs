@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
+use pagemill_experiments::apart::Tables as _;
 use pagemill_experiments::fleet::collect;
 use pagemill_experiments::moca::kept::Kept;
 use pagemill_experiments::reproduce::keep;
@@ -106,8 +107,8 @@ pub fn collected(bytes: &[u8]) {
 
 /// A kept run of the comparison of access traces.
 pub fn traces(bytes: &[u8]) {
-    let Ok(kept) = Kept::read(bytes) else { return };
-    let _ = (kept.outcome.tables(), kept.outcome.claims(), kept.outcome.json(), kept.write());
+    let Ok(Kept { outcome, .. }) = Kept::read(bytes) else { return };
+    let _ = (outcome.text(), outcome.claims(), outcome.json(), outcome.files(&[]));
 }
 
 /// A program: whether it can be preloaded, and what is in it.

@@ -373,6 +373,7 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
+    use super::arguments::percent;
     use super::*;
 
     /// "about 44 s to go, 43 s at most"; and while a run of 12 s was on, nothing moved.

@@ -109,7 +109,7 @@ pub(super) enum Goal {
 }
 
 /// A share, given in percent: `5`, `5%`, `0.5 %`.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
