@@ -18,6 +18,7 @@ pub mod flow;
 pub mod frag;
 pub mod huge;
 pub mod latency;
+mod named;
 pub mod page;
 pub mod parallel;
 // Read what anybody may have made: what could panic is not there.

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency};
+use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency, named};
 
 use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::latency::Histogram;
@@ -30,48 +30,34 @@ const COLD_FLOOR: u64 = 5_000;
 /// The shortest interval of the timeline.
 const SHORTEST: Nanos = Nanos(50_000_000);
 
-/// The word that says most about a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Category {
-    /// Needed I/O.
-    Major,
-    /// Memory was reclaimed for it.
-    Reclaim,
-    /// Memory was compacted for it.
-    Compaction,
-    /// A huge page.
-    Huge,
-    /// A page larger than the smallest.
-    Larger,
-    /// A huge page was asked for, and a small one given.
-    HugeRefused,
-    /// A shared page was copied.
-    CopyOnWrite,
-    /// A small page.
-    NewPage,
-    /// A page that was there was mapped.
-    Mapped,
-    /// Not major; no more is known.
-    Minor,
+named! {
+    /// The word that says most about a fault.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Category {
+        /// Needed I/O.
+        Major = "major",
+        /// Memory was reclaimed for it.
+        Reclaim = "reclaim",
+        /// Memory was compacted for it.
+        Compaction = "compaction",
+        /// A huge page.
+        Huge = "huge page",
+        /// A page larger than the smallest.
+        Larger = "larger page",
+        /// A huge page was asked for, and a small one given.
+        HugeRefused = "huge page refused",
+        /// A shared page was copied.
+        CopyOnWrite = "copy on write",
+        /// A small page.
+        NewPage = "new page",
+        /// A page that was there was mapped.
+        Mapped = "mapped",
+        /// Not major; no more is known.
+        Minor = "minor",
+    }
 }
 
 impl Category {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Major => "major",
-            Self::Reclaim => "reclaim",
-            Self::Compaction => "compaction",
-            Self::Huge => "huge page",
-            Self::Larger => "larger page",
-            Self::HugeRefused => "huge page refused",
-            Self::CopyOnWrite => "copy on write",
-            Self::NewPage => "new page",
-            Self::Mapped => "mapped",
-            Self::Minor => "minor",
-        }
-    }
-
     /// The category of a fault; `details` says whether more than major or minor is known.
     pub fn of(flags: Flags, details: bool) -> Self {
         let any = |bits: u64| flags.0 & bits != 0;
@@ -90,40 +76,26 @@ impl Category {
     }
 }
 
-/// What most of a fault's time went into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Reading a file or swap.
-    Io,
-    /// Compaction.
-    Compaction,
-    /// Direct reclaim.
-    Reclaim,
-    /// Copying a page that a fork, or a private file, left shared.
-    Copy,
-    /// Clearing the page and mapping it.
-    Zeroing,
-    /// The same, of memory that the host had to find first.
-    Host,
-    /// Lookup, allocation, waiting for locks.
-    Waiting,
-    /// Not measured.
-    Unknown,
-}
-
-impl Cause {
-    /// In words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Io => "reading a file or swap",
-            Self::Compaction => "compaction",
-            Self::Reclaim => "reclaim",
-            Self::Copy => "copying a shared page",
-            Self::Zeroing => "zeroing and mapping the page",
-            Self::Host => "waiting for the host's memory",
-            Self::Waiting => "lookup, allocation, locks",
-            Self::Unknown => "of a cause that only BPF tells",
-        }
+named! {
+    /// What most of a fault's time went into.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Cause {
+        /// Reading a file or swap.
+        Io = "reading a file or swap",
+        /// Compaction.
+        Compaction = "compaction",
+        /// Direct reclaim.
+        Reclaim = "reclaim",
+        /// Copying a page that a fork, or a private file, left shared.
+        Copy = "copying a shared page",
+        /// Clearing the page and mapping it.
+        Zeroing = "zeroing and mapping the page",
+        /// The same, of memory that the host had to find first.
+        Host = "waiting for the host's memory",
+        /// Lookup, allocation, waiting for locks.
+        Waiting = "lookup, allocation, locks",
+        /// Not measured.
+        Unknown = "of a cause that only BPF tells",
     }
 }
 

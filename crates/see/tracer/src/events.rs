@@ -13,36 +13,24 @@
 use pagemill_kernel::access_faults::{Faults, Source};
 use pagemill_kernel::bpf::accesses::{Access, Accesses};
 use pagemill_kernel::{Error, Kind, Linux, Result};
-use pagemill_model::Pid;
+use pagemill_model::{Pid, named};
 
-/// A way to be told of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FaultSource {
-    /// BPF programs on the page fault tracepoints.
-    Bpf,
-    /// Samples of these tracepoints.
-    PerfTracepoint,
-    /// Samples of the software event for page faults.
-    PerfSoftware,
-    /// None.
-    Scan,
+named! {
+    /// A way to be told of faults; the best is the first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FaultSource {
+        /// BPF programs on the page fault tracepoints.
+        Bpf = "bpf",
+        /// Samples of these tracepoints.
+        PerfTracepoint = "perf-tracepoint",
+        /// Samples of the software event for page faults.
+        PerfSoftware = "perf-software",
+        /// None.
+        Scan = "scan",
+    }
 }
 
 impl FaultSource {
-    /// All, best first.
-    pub const BEST_FIRST: [Self; 4] =
-        [Self::Bpf, Self::PerfTracepoint, Self::PerfSoftware, Self::Scan];
-
-    /// Its name in the header of a recording.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bpf => "bpf",
-            Self::PerfTracepoint => "perf-tracepoint",
-            Self::PerfSoftware => "perf-software",
-            Self::Scan => "scan",
-        }
-    }
-
     /// Whether faults say if they were writes.
     pub fn tells_writes(self) -> bool {
         self <= Self::PerfTracepoint
@@ -60,7 +48,7 @@ impl Events {
     /// Takes the best source that works, from `first` on down; why the ones above it do not.
     pub(crate) fn best(linux: &Linux, first: FaultSource) -> (Self, FaultSource, Vec<String>) {
         let mut not_used = Vec::new();
-        for source in FaultSource::BEST_FIRST.into_iter().filter(|source| *source >= first) {
+        for source in FaultSource::ALL.into_iter().filter(|source| *source >= first) {
             let found = match source {
                 FaultSource::Bpf if !linux.in_first_pid_namespace() => {
                     let why = "BPF programs are told the numbers of processes in the first one";

@@ -35,6 +35,7 @@ pub mod trials;
 
 use std::fmt;
 
+use pagemill_model::named;
 use trials::Trials;
 
 /// A number and where it comes from.
@@ -66,89 +67,53 @@ impl Figure {
     }
 }
 
-/// Part of an address space, in the words of the profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Section {
-    /// The program's text.
-    Code,
-    /// The program's initialised and zeroed data.
-    Data,
-    /// What `brk` grows.
-    Heap,
-    /// Everything else that is mapped.
-    #[default]
-    Mmap,
-}
-
-impl Section {
-    /// All of them, in the order of addresses.
-    pub const ALL: [Self; 4] = [Self::Code, Self::Data, Self::Heap, Self::Mmap];
-
-    /// The word of the profile.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Code => "code",
-            Self::Data => "data",
-            Self::Heap => "heap",
-            Self::Mmap => "mmap",
-        }
+named! {
+    /// Part of an address space, in the words of the profile.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Section {
+        /// The program's text.
+        Code = "code",
+        /// The program's initialised and zeroed data.
+        Data = "data",
+        /// What `brk` grows.
+        Heap = "heap",
+        /// Everything else that is mapped.
+        #[default]
+        Mmap = "mmap",
     }
 }
 
-/// Unit of costs and benefits. Only amounts of one unit are ever compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// Cycles of the processor, as in the published profiles.
-    Cycles,
-    /// Nanoseconds.
-    #[default]
-    Nanos,
-    /// A rule without a price: one side is 1, or a rank.
-    Rule,
-}
-
-impl Unit {
-    /// The word that recordings and reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cycles => "cycles",
-            Self::Nanos => "ns",
-            Self::Rule => "rule",
-        }
+named! {
+    /// Unit of costs and benefits. Only amounts of one unit are ever compared.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Unit {
+        /// Cycles of the processor, as in the published profiles.
+        Cycles = "cycles",
+        /// Nanoseconds.
+        #[default]
+        Nanos = "ns",
+        /// A rule without a price: one side is 1, or a rank.
+        Rule = "rule",
     }
 }
 
-/// Why a decision is due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Moment {
-    /// The program touches the region for the first time and waits.
-    #[default]
-    Fault,
-    /// The region is mapped and not touched yet; a helper has time.
-    Ahead,
-    /// A scan in the background looks at a region that is in use.
-    Scan,
-    /// Nothing in particular: what may be done for later?
-    Idle,
+named! {
+    /// Why a decision is due.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Moment {
+        /// The program touches the region for the first time and waits.
+        #[default]
+        Fault = "fault",
+        /// The region is mapped and not touched yet; a helper has time.
+        Ahead = "ahead",
+        /// A scan in the background looks at a region that is in use.
+        Scan = "scan",
+        /// Nothing in particular: what may be done for later?
+        Idle = "idle",
+    }
 }
 
 impl Moment {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Fault, Self::Ahead, Self::Scan, Self::Idle];
-
-    /// The word that recordings use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fault => "fault",
-            Self::Ahead => "ahead",
-            Self::Scan => "scan",
-            Self::Idle => "idle",
-        }
-    }
-
     /// What can be done at this moment besides nothing, cheapest means first; of equal gains the first wins.
     #[must_use]
     pub const fn actions(self) -> &'static [Action] {
@@ -167,72 +132,39 @@ impl Moment {
     }
 }
 
-/// What can be done with a region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Nothing: the program's faults bring base pages.
-    #[default]
-    Base,
-    /// The fault takes a huge page and zeroes it while the program waits.
-    Huge,
-    /// A huge page of the pool is put in place.
-    Pool,
-    /// A helper touches the base pages before the program does.
-    Ahead4k,
-    /// The same with pages of 64 KiB.
-    Ahead64k,
-    /// A helper has the region backed by a huge page before the program touches it.
-    Ahead2m,
-    /// The kernel is asked to bring 64 KiB at each of the program's faults there.
-    Fault64k,
-    /// The kernel is asked to bring huge pages at the program's faults there.
-    Fault2m,
-    /// A helper copies the base pages in use into a huge page.
-    Collapse,
-    /// The huge page is split and pages that hold only zeros are given back.
-    Demote,
-    /// Huge pages are zeroed for the pool.
-    Prezero,
-    /// Memory is compacted so that huge pages become free.
-    Defragment,
+named! {
+    /// What can be done with a region.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Action {
+        /// Nothing: the program's faults bring base pages.
+        #[default]
+        Base = "base",
+        /// The fault takes a huge page and zeroes it while the program waits.
+        Huge = "huge",
+        /// A huge page of the pool is put in place.
+        Pool = "pool",
+        /// A helper touches the base pages before the program does.
+        Ahead4k = "ahead-4k",
+        /// The same with pages of 64 KiB.
+        Ahead64k = "ahead-64k",
+        /// A helper has the region backed by a huge page before the program touches it.
+        Ahead2m = "ahead-2m",
+        /// The kernel is asked to bring 64 KiB at each of the program's faults there.
+        Fault64k = "fault-64k",
+        /// The kernel is asked to bring huge pages at the program's faults there.
+        Fault2m = "fault-2m",
+        /// A helper copies the base pages in use into a huge page.
+        Collapse = "collapse",
+        /// The huge page is split and pages that hold only zeros are given back.
+        Demote = "demote",
+        /// Huge pages are zeroed for the pool.
+        Prezero = "prezero",
+        /// Memory is compacted so that huge pages become free.
+        Defragment = "defragment",
+    }
 }
 
 impl Action {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Base,
-        Self::Huge,
-        Self::Pool,
-        Self::Ahead4k,
-        Self::Ahead64k,
-        Self::Ahead2m,
-        Self::Fault64k,
-        Self::Fault2m,
-        Self::Collapse,
-        Self::Demote,
-        Self::Prezero,
-        Self::Defragment,
-    ];
-
-    /// The word that recordings and reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Base => "base",
-            Self::Huge => "huge",
-            Self::Pool => "pool",
-            Self::Ahead4k => "ahead-4k",
-            Self::Ahead64k => "ahead-64k",
-            Self::Ahead2m => "ahead-2m",
-            Self::Fault64k => "fault-64k",
-            Self::Fault2m => "fault-2m",
-            Self::Collapse => "collapse",
-            Self::Demote => "demote",
-            Self::Prezero => "prezero",
-            Self::Defragment => "defragment",
-        }
-    }
-
     /// Whether the region is on a huge page after it.
     #[must_use]
     pub const fn makes_huge(self) -> bool {
@@ -323,65 +255,42 @@ pub struct View {
     pub trials: Trials,
 }
 
-/// What an amount in an account is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Term {
-    /// The policy's rule, which has no price.
-    Rule,
-    /// Page walks that the program is spared, by the profile.
-    Walks,
-    /// Base faults that the program is spared.
-    Faults,
-    /// Getting a block of the right size.
-    Allocation,
-    /// Zeroing or copying.
-    Preparation,
-    /// Putting a page of the pool in place.
-    Delivery,
-    /// Time of a helper that others could have used.
-    Helper,
-    /// Fetching what was provided from another cache, or from memory.
-    Fetch,
-    /// Memory that would be resident and unused.
-    Bloat,
-    /// Memory given back.
-    Freed,
-    /// The published allowance for eager paging.
-    Allowance,
-    /// What growth costs under the action that a program began with, at the least of what was seen.
-    First,
-    /// What it costs under the action, nearly at the most of what was seen.
-    Seen,
-    /// What trials may cost.
-    Budget,
-    /// What they have cost.
-    Charged,
-    /// What one more may cost.
-    Risk,
-}
-
-impl Term {
-    /// The word in a why.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rule => "rule",
-            Self::Walks => "walks",
-            Self::Faults => "faults",
-            Self::Allocation => "allocation",
-            Self::Preparation => "preparation",
-            Self::Delivery => "delivery",
-            Self::Helper => "helper",
-            Self::Fetch => "fetch",
-            Self::Bloat => "bloat",
-            Self::Freed => "freed",
-            Self::Allowance => "allowance",
-            Self::First => "first",
-            Self::Seen => "seen",
-            Self::Budget => "budget",
-            Self::Charged => "charged",
-            Self::Risk => "risk",
-        }
+named! {
+    /// What an amount in an account is for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Term {
+        /// The policy's rule, which has no price.
+        Rule = "rule",
+        /// Page walks that the program is spared, by the profile.
+        Walks = "walks",
+        /// Base faults that the program is spared.
+        Faults = "faults",
+        /// Getting a block of the right size.
+        Allocation = "allocation",
+        /// Zeroing or copying.
+        Preparation = "preparation",
+        /// Putting a page of the pool in place.
+        Delivery = "delivery",
+        /// Time of a helper that others could have used.
+        Helper = "helper",
+        /// Fetching what was provided from another cache, or from memory.
+        Fetch = "fetch",
+        /// Memory that would be resident and unused.
+        Bloat = "bloat",
+        /// Memory given back.
+        Freed = "freed",
+        /// The published allowance for eager paging.
+        Allowance = "allowance",
+        /// What growth costs under the action that a program began with, at the least of what was seen.
+        First = "first",
+        /// What it costs under the action, nearly at the most of what was seen.
+        Seen = "seen",
+        /// What trials may cost.
+        Budget = "budget",
+        /// What they have cost.
+        Charged = "charged",
+        /// What one more may cost.
+        Risk = "risk",
     }
 }
 
@@ -567,30 +476,17 @@ impl Means {
     }
 }
 
-/// What is to be gained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Goal {
-    /// The program's work is done with the least CPU time.
-    #[default]
-    Throughput,
-    /// Its requests wait least.
-    Tail,
-    /// It takes no more memory than it touches.
-    Memory,
-}
-
-impl Goal {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Throughput, Self::Tail, Self::Memory];
-
-    /// The word on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
-            Self::Tail => "tail",
-            Self::Memory => "memory",
-        }
+named! {
+    /// What is to be gained.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Goal {
+        /// The program's work is done with the least CPU time.
+        #[default]
+        Throughput = "throughput",
+        /// Its requests wait least.
+        Tail = "tail",
+        /// It takes no more memory than it touches.
+        Memory = "memory",
     }
 }
 

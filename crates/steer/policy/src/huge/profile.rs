@@ -23,6 +23,8 @@
 
 use std::fmt;
 
+use pagemill_model::named;
+
 use super::{Section, Unit};
 
 mod lookup;
@@ -30,84 +32,48 @@ pub use lookup::{Mapping, Range};
 #[cfg(test)]
 mod tests;
 
-/// What a row is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Huge pages: the benefit of one.
-    Huge,
-    /// Eager paging: the benefit of a page.
-    Eager,
-}
-
-impl Kind {
-    /// The word of the file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Huge => "huge",
-            Self::Eager => "eager",
-        }
+named! {
+    /// What a row is about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Kind {
+        /// Huge pages: the benefit of one.
+        Huge = "huge",
+        /// Eager paging: the benefit of a page.
+        Eager = "eager",
     }
 }
 
-/// What a constraint compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    /// Bytes from the start of the section.
-    SectionOff,
-    /// The address of a page.
-    Addr,
-    /// Length of the mapping, bytes.
-    Len,
-    /// Protection bits of the mapping.
-    Prot,
-    /// Flags of the mapping.
-    Flags,
-    /// File descriptor of the mapping.
-    Fd,
-    /// Offset in the file.
-    Off,
-}
-
-impl Quantity {
-    const ALL: [Self; 7] =
-        [Self::SectionOff, Self::Addr, Self::Len, Self::Prot, Self::Flags, Self::Fd, Self::Off];
-
-    /// The word of the file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SectionOff => "section_off",
-            Self::Addr => "addr",
-            Self::Len => "len",
-            Self::Prot => "prot",
-            Self::Flags => "flags",
-            Self::Fd => "fd",
-            Self::Off => "off",
-        }
+named! {
+    /// What a constraint compares.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Quantity {
+        /// Bytes from the start of the section.
+        SectionOff = "section_off",
+        /// The address of a page.
+        Addr = "addr",
+        /// Length of the mapping, bytes.
+        Len = "len",
+        /// Protection bits of the mapping.
+        Prot = "prot",
+        /// Flags of the mapping.
+        Flags = "flags",
+        /// File descriptor of the mapping.
+        Fd = "fd",
+        /// Offset in the file.
+        Off = "off",
     }
 }
 
-/// How a constraint compares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparator {
-    /// `=`
-    Equal,
-    /// `>`
-    Greater,
-    /// `<`
-    Less,
-}
-
-impl Comparator {
-    const ALL: [Self; 3] = [Self::Equal, Self::Greater, Self::Less];
-
-    const fn sign(self) -> &'static str {
-        match self {
-            Self::Equal => "=",
-            Self::Greater => ">",
-            Self::Less => "<",
-        }
+named! {
+    /// How a constraint compares.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Comparator {
+        /// `=`
+        Equal = "=",
+        /// `>`
+        Greater = ">",
+        /// `<`
+        Less = "<",
     }
 }
 
@@ -262,7 +228,7 @@ impl fmt::Display for Profile {
             for constraint in &row.constraints {
                 match constraint {
                     Constraint::Number(quantity, comparator, value) => {
-                        write!(f, ",{},{},{value:#x}", quantity.name(), comparator.sign())?;
+                        write!(f, ",{},{},{value:#x}", quantity.name(), comparator.name())?;
                     }
                     Constraint::Site(site) => write!(f, ",site,=,{site}")?,
                 }
@@ -363,7 +329,7 @@ fn row(line: usize, text: &str) -> Result<Row, Error> {
             return Err(words.wrong(column, expected, Some(word)));
         };
         let comparator = words.expect("a comparator: =, > or <", |word| {
-            Comparator::ALL.into_iter().find(|known| known.sign() == word)
+            Comparator::ALL.into_iter().find(|known| known.name() == word)
         })?;
         constraints.push(Constraint::Number(quantity, comparator, words.expect(NUMBER, number)?));
     }
