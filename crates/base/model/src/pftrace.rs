@@ -481,5 +481,4 @@ pub fn counts_beside(trace: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-#[path = "pftrace_tests.rs"]
 mod tests;
