@@ -1,9 +1,12 @@
 //! Experiments with tables of their own: what all of them can do, and what a run of them came to.
 
 use anyhow::Result;
+use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::html::Page;
+use pagemill_report::draw::text;
 use serde_json::Value;
 
+use crate::Table;
 use crate::reproduce::series::{Finished, Series};
 
 /// One of them, with its cells.
@@ -30,11 +33,50 @@ pub trait Tables {
         Vec::new()
     }
 
+    /// Its name, and what it is, in a line.
+    fn head(&self) -> (&'static str, &'static str);
+
+    /// What came of it in a sentence, and how the figures are to be read.
+    fn reading(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What a reader should know: what was left out and why, what failed.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Charts.
+    fn charts(&self) -> Vec<Svg> {
+        Vec::new()
+    }
+
+    /// The tables.
+    fn tables(&self) -> Vec<Table>;
+
     /// The tables as text.
-    fn text(&self) -> String;
+    fn text(&self) -> String {
+        let (name, title) = self.head();
+        let mut out = format!("{name}: {title}\n\n");
+        let lines = [self.reading(), self.notes()].concat();
+        lines.iter().for_each(|line| out += &format!("{line}\n"));
+        for Table { title, header, rows } in self.tables() {
+            out += &format!("\n{title}\n{}", text::table(&header, &rows));
+        }
+        out
+    }
 
     /// Tables and charts as a section of a page.
-    fn page(&self, page: &mut Page);
+    fn page(&self, page: &mut Page) {
+        let (name, title) = self.head();
+        page.heading(&format!("{name}: {title}"));
+        self.reading().iter().for_each(|text| _ = page.paragraph(text));
+        page.list(&self.notes());
+        self.charts().iter().for_each(|chart| _ = page.chart(chart));
+        for Table { title, header, rows } in self.tables() {
+            page.paragraph(&title).table(&header, &rows);
+        }
+    }
 
     /// Every figure.
     fn json(&self) -> Value;

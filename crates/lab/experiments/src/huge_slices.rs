@@ -38,9 +38,9 @@ use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
-use crate::{Table, as_paragraphs, as_text, claim, dash};
+use crate::{Table, claim, dash};
+use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{self, LineChart};
-use pagemill_report::draw::html::Page;
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-slices";
@@ -320,18 +320,6 @@ impl Outcome {
         Self::of(options, finished, Vec::new())
     }
 
-    /// The tables.
-    fn tables(&self) -> Vec<Table> {
-        let claims = Table::new(
-            "what was published, and whether it is so here",
-            "claim|published|here|",
-            self.claims(),
-        );
-        let under = self.programs.iter().filter(|one| !one.arms.is_empty());
-        let under = under.map(|one| self.profiles(one));
-        [claims, self.slices()].into_iter().chain(under).collect()
-    }
-
     fn slices(&self) -> Table {
         let told = |one: &Sliced| {
             let subject = one.subject.clone().unwrap_or_default();
@@ -382,28 +370,6 @@ impl Outcome {
             one.name, self.options.repetitions
         );
         Table::new(title, "profile|huge pages|ms of CPU|to none|95 % interval", rows)
-    }
-
-    /// Figure 1: what each slice is worth, slices in the order of their addresses.
-    fn charts(&self) -> impl Iterator<Item = LineChart> + '_ {
-        self.programs.iter().filter_map(|one| {
-            let Subject { benefits, intervals, .. } = one.subject.as_ref()?;
-            let line = |name: &str, values: Vec<f64>| {
-                let points = values.into_iter().enumerate();
-                let points = points.map(|(at, value)| (at as f64, value * 1e3)).collect();
-                chart::Series { name: name.to_owned(), points }
-            };
-            Some(LineChart {
-                title: format!("{}: benefit of each slice (figure 1)", one.name),
-                x: "slice: mappings from the top down, then the heap".into(),
-                y: "ms of CPU time a run".into(),
-                series: vec![
-                    line("benefit", benefits.iter().map(|one| one.0).collect()),
-                    line("95 % interval, low", intervals.iter().map(|one| one.0).collect()),
-                    line("95 % interval, high", intervals.iter().map(|one| one.1).collect()),
-                ],
-            })
-        })
     }
 
     /// Figure 1, where slices are told apart: whether a tenth of them has most of the benefit.
@@ -466,20 +432,51 @@ impl Outcome {
 }
 
 impl Tables for Outcome {
+    fn head(&self) -> (&'static str, &'static str) {
+        (NAME, &FILE.title)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn charts(&self) -> Vec<Svg> {
+        // Figure 1: slices in the order of their addresses.
+        let chart = |one: &Sliced| {
+            let Subject { benefits, intervals, .. } = one.subject.as_ref()?;
+            let line = |name: &str, values: Vec<f64>| {
+                let points = values.into_iter().enumerate();
+                let points = points.map(|(at, value)| (at as f64, value * 1e3)).collect();
+                chart::Series { name: name.to_owned(), points }
+            };
+            let chart = LineChart {
+                title: format!("{}: benefit of each slice (figure 1)", one.name),
+                x: "slice: mappings from the top down, then the heap".into(),
+                y: "ms of CPU time a run".into(),
+                series: vec![
+                    line("benefit", benefits.iter().map(|one| one.0).collect()),
+                    line("95 % interval, low", intervals.iter().map(|one| one.0).collect()),
+                    line("95 % interval, high", intervals.iter().map(|one| one.1).collect()),
+                ],
+            };
+            Some(chart.svg())
+        };
+        self.programs.iter().filter_map(chart).collect()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let claims = Table::new(
+            "what was published, and whether it is so here",
+            "claim|published|here|",
+            self.claims(),
+        );
+        let under = self.programs.iter().filter(|one| !one.arms.is_empty());
+        let under = under.map(|one| self.profiles(one));
+        [claims, self.slices()].into_iter().chain(under).collect()
+    }
+
     fn claims(&self) -> Vec<Vec<String>> {
         vec![self.claim_of_slices(), self.claim_of_wrong_profiles()]
-    }
-
-    fn text(&self) -> String {
-        as_text(NAME, &FILE.title, &self.notes, &self.tables())
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title)).list(&self.notes);
-        for chart in self.charts() {
-            page.chart(&chart.svg());
-        }
-        as_paragraphs(page, &self.tables());
     }
 
     fn json(&self) -> Value {

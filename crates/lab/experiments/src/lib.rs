@@ -17,9 +17,6 @@ pub mod registry;
 pub mod reproduce;
 pub mod scoreboard;
 
-use pagemill_report::draw::html::Page;
-use pagemill_report::draw::text;
-
 /// A table of an outcome.
 pub struct Table {
     /// What it shows.
@@ -45,23 +42,6 @@ impl Table {
 /// A cell of a table, `-` where there is nothing to say.
 fn dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
-}
-
-/// Tables as text, under what they are of and what a reader should know.
-fn as_text(name: &str, title: &str, notes: &[String], tables: &[Table]) -> String {
-    let mut out = format!("{name}: {title}\n\n");
-    notes.iter().for_each(|note| out += &format!("{note}\n"));
-    for Table { title, header, rows } in tables {
-        out += &format!("\n{title}\n{}", text::table(header, rows));
-    }
-    out
-}
-
-/// Tables as paragraphs of a page.
-fn as_paragraphs(page: &mut Page, tables: &[Table]) {
-    for Table { title, header, rows } in tables {
-        page.paragraph(title).table(header, rows);
-    }
 }
 
 /// What is said of a verdict from one run.

@@ -42,8 +42,7 @@ use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
-use crate::{Table, as_paragraphs, as_text, dash};
-use pagemill_report::draw::html::Page;
+use crate::{Table, dash};
 
 /// Its name on the command line.
 pub const NAME: &str = "overhead";
@@ -388,6 +387,38 @@ impl Outcome {
         Some(touch(arm)? - touch(NATIVE)?)
     }
 
+    fn targets(&self) -> Vec<Goal> {
+        let recorded = BACK_ENDS.iter().filter(|(arm, _)| *arm != NATIVE);
+        let all =
+            |figure| recorded.clone().flat_map(move |(arm, _)| self.values(FAULTS, arm, figure));
+        let any = all("kernel_p50_ns").next().is_some();
+        let medians = recorded.clone();
+        let medians = medians.filter_map(|(arm, _)| self.middle(FAULTS, arm, "kernel_p50_ns"));
+        let medians: Vec<f64> = medians.collect();
+        let (low, high) = medians.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
+            (low.min(*value), high.max(*value))
+        });
+        let spread = (medians.len() > 1).then(|| (high / low - 1.0) * 100.0);
+        let told = self.finished.iter().filter_map(|(_, ran)| Some(&ran.as_ref().ok()?.metrics));
+        let apart =
+            told.filter_map(|run| Some((run.get("accounted")? - run.get("counted")?).abs()));
+        let apart: f64 = apart.sum();
+        let goals = [
+            at_most("BPF adds to a fault, us", 0.6, self.added("bpf-tracepoints"), 3),
+            at_most("unprivileged, us", 1.2, self.added(AS_NOBODY), 3),
+            at_most("faults lost", 0.0, any.then(|| all("lost").sum()), 0),
+            at_most("counts differ from getrusage's by", 0.0, any.then_some(apart), 0),
+            at_most("back ends' p50 in the kernel differ by, %", 5.0, spread, 1),
+        ];
+        goals.into_iter().chain(self.goals_of_accesses()).collect()
+    }
+}
+
+impl Tables for Outcome {
+    fn head(&self) -> (&'static str, &'static str) {
+        (NAME, &FILE.title)
+    }
+
     fn tables(&self) -> Vec<Table> {
         let rows = BACK_ENDS.map(|(arm, _)| {
             let middle = |figure, digits| shown(self.middle(FAULTS, arm, figure), digits);
@@ -420,34 +451,6 @@ impl Outcome {
         [faults].into_iter().chain(self.of_accesses()).chain([goals]).collect()
     }
 
-    fn targets(&self) -> Vec<Goal> {
-        let recorded = BACK_ENDS.iter().filter(|(arm, _)| *arm != NATIVE);
-        let all =
-            |figure| recorded.clone().flat_map(move |(arm, _)| self.values(FAULTS, arm, figure));
-        let any = all("kernel_p50_ns").next().is_some();
-        let medians = recorded.clone();
-        let medians = medians.filter_map(|(arm, _)| self.middle(FAULTS, arm, "kernel_p50_ns"));
-        let medians: Vec<f64> = medians.collect();
-        let (low, high) = medians.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
-            (low.min(*value), high.max(*value))
-        });
-        let spread = (medians.len() > 1).then(|| (high / low - 1.0) * 100.0);
-        let told = self.finished.iter().filter_map(|(_, ran)| Some(&ran.as_ref().ok()?.metrics));
-        let apart =
-            told.filter_map(|run| Some((run.get("accounted")? - run.get("counted")?).abs()));
-        let apart: f64 = apart.sum();
-        let goals = [
-            at_most("BPF adds to a fault, us", 0.6, self.added("bpf-tracepoints"), 3),
-            at_most("unprivileged, us", 1.2, self.added(AS_NOBODY), 3),
-            at_most("faults lost", 0.0, any.then(|| all("lost").sum()), 0),
-            at_most("counts differ from getrusage's by", 0.0, any.then_some(apart), 0),
-            at_most("back ends' p50 in the kernel differ by, %", 5.0, spread, 1),
-        ];
-        goals.into_iter().chain(self.goals_of_accesses()).collect()
-    }
-}
-
-impl Tables for Outcome {
     fn claims(&self) -> Vec<Vec<String>> {
         Vec::new()
     }
@@ -455,15 +458,6 @@ impl Tables for Outcome {
     fn goals(&self) -> Vec<String> {
         let verdicts = self.targets().into_iter().filter_map(|(.., met)| met);
         verdicts.map(|met| if met { "met" } else { "missed" }.to_owned()).collect()
-    }
-
-    fn text(&self) -> String {
-        as_text(NAME, &FILE.title, &[], &self.tables())
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title));
-        as_paragraphs(page, &self.tables());
     }
 
     fn json(&self) -> Value {

@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
 use crate::apart::Tables;
 use crate::coverage::{self, STUDY};
-use crate::{Table, as_paragraphs, as_text, dash};
+use crate::{Table, dash};
 use pagemill_report::draw::chart::number;
-use pagemill_report::draw::html::Page;
 
 /// What the study counted of its programs, with what it is called here.
 const COUNTED: [(&str, &str); 4] = [
@@ -72,52 +71,6 @@ fn pair(values: (Option<f64>, Option<f64>)) -> [Option<String>; 3] {
 }
 
 impl Outcome {
-    fn tables(&self) -> Vec<Table> {
-        let mut tables = Vec::new();
-        for (mode, _) in MODES {
-            let mut rows = Vec::new();
-            for state in self.states.iter().filter(|state| state.thp == mode) {
-                for zone in state.zones() {
-                    let ours = state.row(&zone).unwrap_or_default();
-                    let theirs = published(mode, state.published, &zone);
-                    let lead = [state.name.to_owned(), zone];
-                    let row = |whose: &str, cells: Vec<String>| {
-                        lead.iter().cloned().chain([whose.to_owned()]).chain(cells).collect()
-                    };
-                    rows.push(row("here", ours));
-                    rows.push(row("published", theirs.into_iter().map(dash).collect()));
-                }
-            }
-            let title = format!("unusable free space index by order, {mode}");
-            tables.push(Table::new(title, "state|zone||0|1|2|3|4|5|6|7|8|9|10", rows));
-        }
-        tables.push(Table::new("how each state was brought about", "|state|note", self.notes()));
-        let words: Vec<String> =
-            PROGRAMS.map(|word| format!("{word} --scale {}", self.options.scale(word))).to_vec();
-        tables.push(Table::new(
-            format!("time of {}", words.join(", ")),
-            "program||state|runs|median|range|huge pages at faults|stalls",
-            self.times(),
-        ));
-        let misses = match self.reads {
-            None => "",
-            Some(_) => {
-                "; TLB and cache misses are not measured: this processor's counters cannot be read here"
-            }
-        };
-        tables.push(Table::new(
-            format!("huge pages off and on, memory compacted{misses}"),
-            "program||published off|on|on / off|here off|on|on / off",
-            self.off_and_on(),
-        ));
-        tables.push(Table::new(
-            "what was published, and whether it is so here",
-            "claim|published|here|",
-            self.claims(),
-        ));
-        tables
-    }
-
     fn notes(&self) -> Vec<Vec<String>> {
         let rows = self.states.iter().flat_map(|state| {
             let note = [&state.measured.note].into_iter().filter(|note| !note.is_empty());
@@ -263,17 +216,58 @@ impl Outcome {
 }
 
 impl Tables for Outcome {
+    fn head(&self) -> (&'static str, &'static str) {
+        (NAME, &FILE.title)
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = Vec::new();
+        for (mode, _) in MODES {
+            let mut rows = Vec::new();
+            for state in self.states.iter().filter(|state| state.thp == mode) {
+                for zone in state.zones() {
+                    let ours = state.row(&zone).unwrap_or_default();
+                    let theirs = published(mode, state.published, &zone);
+                    let lead = [state.name.to_owned(), zone];
+                    let row = |whose: &str, cells: Vec<String>| {
+                        lead.iter().cloned().chain([whose.to_owned()]).chain(cells).collect()
+                    };
+                    rows.push(row("here", ours));
+                    rows.push(row("published", theirs.into_iter().map(dash).collect()));
+                }
+            }
+            let title = format!("unusable free space index by order, {mode}");
+            tables.push(Table::new(title, "state|zone||0|1|2|3|4|5|6|7|8|9|10", rows));
+        }
+        tables.push(Table::new("how each state was brought about", "|state|note", self.notes()));
+        let words: Vec<String> =
+            PROGRAMS.map(|word| format!("{word} --scale {}", self.options.scale(word))).to_vec();
+        tables.push(Table::new(
+            format!("time of {}", words.join(", ")),
+            "program||state|runs|median|range|huge pages at faults|stalls",
+            self.times(),
+        ));
+        let misses = match self.reads {
+            None => "",
+            Some(_) => {
+                "; TLB and cache misses are not measured: this processor's counters cannot be read here"
+            }
+        };
+        tables.push(Table::new(
+            format!("huge pages off and on, memory compacted{misses}"),
+            "program||published off|on|on / off|here off|on|on / off",
+            self.off_and_on(),
+        ));
+        tables.push(Table::new(
+            "what was published, and whether it is so here",
+            "claim|published|here|",
+            self.claims(),
+        ));
+        tables
+    }
+
     fn claims(&self) -> Vec<Vec<String>> {
         self.changes().into_iter().chain(self.faster()).collect()
-    }
-
-    fn text(&self) -> String {
-        as_text(NAME, &FILE.title, &[], &self.tables())
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title));
-        as_paragraphs(page, &self.tables());
     }
 
     fn json(&self) -> Value {

@@ -11,9 +11,9 @@ use super::programs::STATIC;
 use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
 use crate::apart::Tables;
 use crate::coverage::{self, CBMM};
-use crate::{ONCE, Table, as_paragraphs, as_text, claim, dash};
+use crate::{ONCE, Table, claim, dash};
+use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
-use pagemill_report::draw::html::Page;
 use pagemill_report::draw::log_chart::{LogChart, Vertical};
 
 /// What the publication's claims compare.
@@ -114,11 +114,6 @@ impl Outcome {
                 self.options.arms.iter().map(move |arm| (state, *program, *arm))
             })
         })
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let all = [self.run_times(), self.tails(), self.shares(), self.targets(), self.judged()];
-        self.beside_best().into_iter().map(|(_, table)| table).chain(all).collect()
     }
 
     fn run_times(&self) -> Table {
@@ -536,42 +531,45 @@ impl Outcome {
 }
 
 impl Tables for Outcome {
+    fn head(&self) -> (&'static str, &'static str) {
+        (NAME, &FILE.title)
+    }
+
+    fn reading(&self) -> Vec<String> {
+        let first = self.beside_best().map(|(conclusion, _)| conclusion).into_iter();
+        first.chain([READING.to_owned()]).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        [self.notes.clone(), self.failures()].concat()
+    }
+
+    fn charts(&self) -> Vec<Svg> {
+        let programs = || self.options.programs.iter();
+        let tails = STATES
+            .into_iter()
+            .flat_map(|state| programs().map(move |program| self.tail_chart(state, program).svg()));
+        let figures = [
+            ("time", "run time (figure 5)", " s", 1.0),
+            ("share", "memory on huge pages (figure 6)", " %", 100.0),
+        ];
+        let bars = figures
+            .into_iter()
+            .flat_map(|figure| programs().map(move |program| self.bars(program, figure).svg()));
+        tails.chain(bars).collect()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let all = [self.run_times(), self.tails(), self.shares(), self.targets(), self.judged()];
+        self.beside_best().into_iter().map(|(_, table)| table).chain(all).collect()
+    }
+
     fn claims(&self) -> Vec<Vec<String>> {
         self.judged().rows
     }
 
     fn goals(&self) -> Vec<String> {
         self.targets().rows.into_iter().filter_map(|mut row| row.pop()).collect()
-    }
-
-    fn text(&self) -> String {
-        let first = self.beside_best().map(|(conclusion, _)| conclusion).into_iter();
-        let notes: Vec<String> = first.chain([READING.to_owned()]).collect();
-        let notes = [notes, self.notes.clone(), self.failures()].concat();
-        as_text(NAME, &FILE.title, &notes, &self.tables())
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title));
-        if let Some((conclusion, _)) = self.beside_best() {
-            page.paragraph(&conclusion);
-        }
-        page.paragraph(READING);
-        page.list(&self.notes).list(&self.failures());
-        for state in STATES {
-            for &program in &self.options.programs {
-                page.chart(&self.tail_chart(state, program).svg());
-            }
-        }
-        for figure in [
-            ("time", "run time (figure 5)", " s", 1.0),
-            ("share", "memory on huge pages (figure 6)", " %", 100.0),
-        ] {
-            for &program in &self.options.programs {
-                page.chart(&self.bars(program, figure).svg());
-            }
-        }
-        as_paragraphs(page, &self.tables());
     }
 
     fn json(&self) -> Value {
@@ -597,6 +595,7 @@ impl Tables for Outcome {
 mod tests {
     use super::*;
     use crate::huge_pages::{Cell, Options, figures};
+    use pagemill_report::draw::html::Page;
 
     fn outcome(time: f64) -> Outcome {
         let cell = |state, arm, repetition, time: f64| Cell {

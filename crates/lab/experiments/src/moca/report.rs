@@ -7,11 +7,11 @@ use super::{
     DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, kernels,
     published,
 };
+use crate::Table;
 use crate::apart::Tables;
-use crate::{Table, as_paragraphs, as_text};
 use pagemill_model::page::BASE;
+use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Heat, HeatMap};
-use pagemill_report::draw::html::Page;
 
 const READING: &str = "\
 Slowdown is CPU time by that of the same run untraced. Published figures are of class A with 8 threads on other machines: how \
@@ -272,15 +272,6 @@ impl Outcome {
         Some(published("sweep", monitor, "time")? * 1e3 / length)
     }
 
-    fn tables(&self) -> Vec<Table> {
-        let claims = Table::new(
-            "what was published, and whether it is reproduced",
-            "claim|published|here|",
-            self.claims(),
-        );
-        vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
-    }
-
     /// The kernels that ran under a back end, with their slowdown.
     fn slowdowns_of(&self, back_end: &str) -> Vec<(&'static str, f64)> {
         let known = self.kernels().iter();
@@ -387,13 +378,6 @@ impl Outcome {
         }
     }
 
-    /// Tables as text.
-    fn notes(&self) -> Vec<String> {
-        let by =
-            self.events_by.iter().map(|(back_end, by)| format!("events of {back_end}: by {by}"));
-        by.chain(self.skipped.iter().map(|line| format!("skipped {line}"))).collect()
-    }
-
     /// Slowdown of each back end here and of each tool, by kernel.
     fn figure(&self) -> HeatMap {
         let cell = |slowdown: Option<f64>| {
@@ -445,6 +429,33 @@ impl Outcome {
 }
 
 impl Tables for Outcome {
+    fn head(&self) -> (&'static str, &'static str) {
+        (NAME, &FILE.title)
+    }
+
+    fn reading(&self) -> Vec<String> {
+        vec![READING.to_owned()]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let by =
+            self.events_by.iter().map(|(back_end, by)| format!("events of {back_end}: by {by}"));
+        by.chain(self.skipped.iter().map(|line| format!("skipped {line}"))).collect()
+    }
+
+    fn charts(&self) -> Vec<Svg> {
+        vec![self.figure().svg()]
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let claims = Table::new(
+            "what was published, and whether it is reproduced",
+            "claim|published|here|",
+            self.claims(),
+        );
+        vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
+    }
+
     fn claims(&self) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         let (faults, exact) = (self.ran(FAULTS), self.ran(EXACT));
@@ -483,17 +494,6 @@ impl Tables for Outcome {
         self.claims_of_samples(&mut rows);
         self.sweep_claims(&mut rows);
         rows
-    }
-
-    fn text(&self) -> String {
-        let notes = [vec![READING.to_owned()], self.notes()].concat();
-        as_text(NAME, &FILE.title, &notes, &self.tables())
-    }
-
-    fn page(&self, page: &mut Page) {
-        page.heading(&format!("{NAME}: {}", FILE.title)).paragraph(READING).list(&self.notes());
-        page.chart(&self.figure().svg());
-        as_paragraphs(page, &self.tables());
     }
 
     fn json(&self) -> Value {
@@ -547,6 +547,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 mod tests {
     use super::super::{ARMS, Checked, Found, Options};
     use super::*;
+    use pagemill_report::draw::html::Page;
 
     fn outcome() -> Outcome {
         of(Options::new(true, None))
