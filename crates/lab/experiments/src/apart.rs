@@ -57,8 +57,9 @@ pub trait Tables {
     /// The tables as text.
     fn text(&self) -> String {
         let (name, title) = self.head();
-        let mut out = format!("{name}: {title}\n\n");
+        let mut out = format!("{name}: {title}\n");
         let lines = [self.reading(), self.notes()].concat();
+        out += if lines.is_empty() { "" } else { "\n" };
         lines.iter().for_each(|line| out += &format!("{line}\n"));
         for Table { title, header, rows } in self.tables() {
             out += &format!("\n{title}\n{}", text::table(&header, &rows));
