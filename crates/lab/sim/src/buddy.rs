@@ -157,20 +157,6 @@ impl Buddy {
         std::array::from_fn(|order| self.lists.iter().map(|lists| lists[order].length).sum())
     }
 
-    /// Free blocks of each order whose pageblock has this mobility (`/proc/pagetypeinfo`).
-    #[must_use]
-    pub fn free_blocks_of(&self, mobility: Mobility) -> [u64; ORDERS] {
-        std::array::from_fn(|order| self.lists[mobility as usize][order].length)
-    }
-
-    /// The blocks in use, in the order of their place.
-    pub fn in_use(&self) -> impl Iterator<Item = (Block, Mobility)> + '_ {
-        self.pages.iter().zip(0..).filter_map(|(page, start)| match *page {
-            Page::Used(order, mobility) => Some((Block { start, order }, mobility)),
-            _ => None,
-        })
-    }
-
     /// Takes a block; `None` if none of this order is free. A larger order than [`MAX_ORDER`] is
     /// never to be had.
     pub fn alloc(&mut self, order: u8, mobility: Mobility) -> Option<Block> {

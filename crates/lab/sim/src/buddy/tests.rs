@@ -8,6 +8,21 @@ use pagemill_model::random::Random;
 
 const SIDES: [Mobility; 2] = [Movable, Unmovable];
 
+impl Buddy {
+    /// Free blocks of each order whose pageblock has this mobility.
+    fn free_blocks_of(&self, mobility: Mobility) -> [u64; ORDERS] {
+        std::array::from_fn(|order| self.lists[mobility as usize][order].length)
+    }
+
+    /// The blocks in use, in the order of their place.
+    fn in_use(&self) -> impl Iterator<Item = (Block, Mobility)> + '_ {
+        self.pages.iter().zip(0..).filter_map(|(page, start)| match *page {
+            Page::Used(order, mobility) => Some((Block { start, order }, mobility)),
+            _ => None,
+        })
+    }
+}
+
 /// The same allocator written down naively: lists are vectors, a buddy is searched for, what is in
 /// use is a map, and a pageblock is counted page by page.
 struct Naive {

@@ -41,15 +41,7 @@ pub(super) fn run(params: &Params) -> Outcome {
     // One untimed iteration, then from the start.
     solver.solve(&matrix, &x);
     let started = Instant::now();
-    let mut zeta = 0.0;
-    for _ in 0..iterations {
-        solver.solve(&matrix, &x);
-        zeta = shift + 1.0 / dot(&x, &solver.z);
-        let scale = 1.0 / dot(&solver.z, &solver.z).sqrt();
-        for (x, z) in x.iter_mut().zip(&solver.z) {
-            *x = scale * z;
-        }
-    }
+    let zeta = solver.iterate(&matrix, &mut x, iterations, shift);
     let seconds = started.elapsed().as_secs_f64();
     agrees(class, "zeta", zeta, published, TOLERANCE)?;
     Ok(Report {
@@ -154,6 +146,18 @@ impl Solver {
         Self { threads, z: zero.clone(), p: zero.clone(), q: zero.clone(), r: zero }
     }
 
+    /// So many steps of inverse iteration from `x`. Returns zeta after the last.
+    fn iterate(&mut self, matrix: &Matrix, x: &mut [f64], times: usize, shift: f64) -> f64 {
+        let mut zeta = 0.0;
+        for _ in 0..times {
+            self.solve(matrix, x);
+            zeta = shift + 1.0 / dot(x, &self.z);
+            let scale = 1.0 / dot(&self.z, &self.z).sqrt();
+            x.iter_mut().zip(&self.z).for_each(|(x, z)| *x = scale * z);
+        }
+        zeta
+    }
+
     /// Leaves an approximate solution of `A z = x` in `z`.
     fn solve(&mut self, matrix: &Matrix, x: &[f64]) {
         let Self { threads, z, p, q, r } = self;
@@ -183,4 +187,24 @@ impl Solver {
 
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_damaged_element_is_found() {
+        let Size(rows, nonzeros, iterations, shift, published) = Class::S.of(SIZES);
+        let mut stream = Stream::new(SEED);
+        stream.next();
+        let mut matrix = Matrix::random(rows, nonzeros, shift, &mut stream);
+        let zeta = |matrix: &Matrix| {
+            Solver::new(rows, 1).iterate(matrix, &mut vec![1.0; rows], iterations, shift)
+        };
+        let check = |zeta| agrees(Class::S, "zeta", zeta, published, TOLERANCE);
+        check(zeta(&matrix)).unwrap();
+        matrix.values[777] += 1e-3;
+        assert!(check(zeta(&matrix)).unwrap_err().contains("zeta is"));
+    }
 }

@@ -56,14 +56,25 @@ const SIZES: [Size; 4] = [
 
 pub(super) fn run(params: &Params) -> Outcome {
     let class: Class = params.class;
-    let Size(tuples, exponents, stride, published) = class.of(SIZES);
+    let Size(tuples, exponents, ..) = class.of(SIZES);
     let table = Table::new(tuples, exponents);
+    let started = Instant::now();
+    let (sum, rows, views) = cube(class, &table, params.threads)?;
+    Ok(Report {
+        operations: (tuples * views) as u64,
+        seconds: started.elapsed().as_secs_f64(),
+        metrics: vec![("views", views as f64), ("rows", rows as f64)],
+        check: format!("class {class}: checksum {sum} is the published one, and so are all rows"),
+    })
+}
+
+/// Makes all views of a table. Returns their checksum, rows and number, or what is not as published.
+fn cube(class: Class, table: &Table, threads: usize) -> Result<(u64, u64, usize), String> {
+    let Size(tuples, exponents, stride, published) = class.of(SIZES);
     let views = views(tuples, exponents, stride);
     let next = AtomicUsize::new(0);
-    let threads = vec![(); params.threads.min(views.len())];
-    let started = Instant::now();
-    let parts = team::each(threads, |()| -> Result<(u64, u64), String> {
-        let mut sorter = Sorter::new(&table);
+    let parts = team::each(vec![(); threads.min(views.len())], |()| -> Result<_, String> {
+        let mut sorter = Sorter::new(table);
         let (mut sum, mut rows) = (0, 0);
         while let Some(view) = views.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (view_sum, view_rows) = sorter.view(view.attributes);
@@ -78,7 +89,6 @@ pub(super) fn run(params: &Params) -> Outcome {
         }
         Ok((sum, rows))
     });
-    let seconds = started.elapsed().as_secs_f64();
     let (mut sum, mut rows) = (0, 0);
     for part in parts {
         let (part_sum, part_rows) = part?;
@@ -86,14 +96,9 @@ pub(super) fn run(params: &Params) -> Outcome {
         rows += part_rows;
     }
     if sum != published {
-        return Err(format!("class {class}: checksum is {sum}, published {published}").into());
+        return Err(format!("class {class}: checksum is {sum}, published {published}"));
     }
-    Ok(Report {
-        operations: (tuples * views.len()) as u64,
-        seconds,
-        metrics: vec![("views", views.len() as f64), ("rows", rows as f64)],
-        check: format!("class {class}: checksum {sum} is the published one, and so are all rows"),
-    })
+    Ok((sum, rows, views.len()))
 }
 
 /// `base^exponent` modulo `prime`.
@@ -255,6 +260,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn a_damaged_tuple_is_found() {
+        let Size(tuples, exponents, ..) = Class::S.of(SIZES);
+        let mut table = Table::new(tuples, exponents);
+        table.measures[500] ^= 1;
+        assert!(cube(Class::S, &table, 1).unwrap_err().contains("checksum is"));
+        table.measures[500] ^= 1;
+        cube(Class::S, &table, 1).unwrap();
+        table.columns[1].ranks[3] ^= 1;
+        assert!(cube(Class::S, &table, 1).is_err());
+    }
 
     #[test]
     fn a_view_is_what_grouping_in_a_map_gives() {

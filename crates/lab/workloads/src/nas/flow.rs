@@ -72,6 +72,20 @@ pub(super) struct Size {
     pub(super) error: State,
 }
 
+/// A table of [`Size`]s: points along a side, iterations and their size, norms of the residual and of the error.
+macro_rules! sizes {
+    ($($side:literal $iterations:literal $step:literal [$($residual:literal)*] [$($error:literal)*])*) => {
+        [$(Size {
+            side: $side,
+            iterations: $iterations,
+            step: $step,
+            residual: [$($residual),*],
+            error: [$($error),*],
+        }),*]
+    };
+}
+pub(super) use sizes;
+
 /// The cube, and its solution as far as it has come.
 pub(super) struct Flow {
     pub(super) side: usize,
@@ -467,4 +481,18 @@ pub(super) fn run(sizes: [Size; 4], step: impl Fn(&mut Flow, f64), params: &Para
         metrics: Vec::new(),
         check,
     })
+}
+
+/// A damaged point at the end of a kernel whose iteration is `step` must be found.
+#[cfg(test)]
+pub(super) fn finds_damage(sizes: [Size; 4], step: impl Fn(&mut Flow, f64)) {
+    let size = Class::S.of(sizes);
+    let mut flow = Flow::new(size.side, 1);
+    (0..size.iterations).for_each(|_| step(&mut flow, size.step));
+    flow.check(Class::S, &size).unwrap();
+    let middle = flow.solution.len() / 2 + size.side / 2;
+    flow.solution[middle][2] += 1e-6;
+    assert!(flow.check(Class::S, &size).unwrap_err().contains(" of the residual is"));
+    flow.begin();
+    assert!(flow.check(Class::S, &size).is_err(), "nothing was done");
 }

@@ -97,12 +97,22 @@ pub(super) fn run(params: &Params) -> Outcome {
     let class: Class = params.class;
     let Size(sides, published) = class.of(SIZES);
     let points: usize = sides.iter().product();
-    let threads = params.threads;
     let started = Instant::now();
-    let mut frequencies = noise(sides, threads);
+    evolve(class, noise(sides, params.threads), params.threads)?;
+    Ok(Report {
+        operations: (3 * points * (published.len() + 1)) as u64,
+        seconds: started.elapsed().as_secs_f64(),
+        metrics: Vec::new(),
+        check: format!("class {class}: all {} checksums are the published ones", published.len()),
+    })
+}
+
+/// The steps from this field; an error if the checksum after one is not the published one.
+fn evolve(class: Class, mut frequencies: Vec<Stored>, threads: usize) -> Result<(), String> {
+    let Size(sides, published) = class.of(SIZES);
     let decay = decay(sides, threads);
     transform(&mut frequencies, sides, Direction::Forward, threads);
-    let mut field = vec![(0.0, 0.0); points];
+    let mut field = vec![(0.0, 0.0); frequencies.len()];
     for (iteration, &(real, imaginary)) in published.iter().enumerate() {
         let parts: Vec<_> = team::slabs(&mut frequencies, 1, threads)
             .into_iter()
@@ -125,12 +135,7 @@ pub(super) fn run(params: &Params) -> Outcome {
             super::agrees(class, &what, found, published, TOLERANCE)?;
         }
     }
-    Ok(Report {
-        operations: (3 * points * (published.len() + 1)) as u64,
-        seconds: started.elapsed().as_secs_f64(),
-        metrics: Vec::new(),
-        check: format!("class {class}: all {} checksums are the published ones", published.len()),
-    })
+    Ok(())
 }
 
 /// The random field that everything starts from.
@@ -292,6 +297,14 @@ impl Roots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_point_is_found() {
+        let Size(sides, _) = Class::S.of(SIZES);
+        let mut field = noise(sides, 1);
+        field[12_345].1 += 1e-3;
+        assert!(evolve(Class::S, field, 1).unwrap_err().contains("of checksum 1 is"));
+    }
 
     #[test]
     fn a_transform_is_the_sum_that_defines_it() {

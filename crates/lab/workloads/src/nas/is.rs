@@ -84,16 +84,8 @@ pub(super) fn run(params: &Params) -> Outcome {
     rank(&mut keys, 1, range, &mut counts, &mut below);
     let started = Instant::now();
     for iteration in 1..=ITERATIONS {
-        let tested = rank(&mut keys, iteration, range, &mut counts, &mut below).of(size.index);
-        for (test, key) in tested.into_iter().enumerate() {
-            let (found, published) =
-                (i64::from(below[key as usize]), size.published(test, iteration));
-            if found != published {
-                return Err(format!(
-                    "class {class}: iteration {iteration}, test key {test} has rank {found}, published {published}"
-                ).into());
-            }
-        }
+        rank(&mut keys, iteration, range, &mut counts, &mut below);
+        check(class, iteration, &keys, &below)?;
     }
     let seconds = started.elapsed().as_secs_f64();
     in_order(&keys, &mut below)
@@ -121,23 +113,29 @@ fn keys(size: Size, threads: usize) -> Vec<u32> {
     keys
 }
 
-/// The keys of an iteration, with its two changed.
-struct Ranked<'keys>(&'keys [u32]);
-
-impl Ranked<'_> {
-    fn of(&self, index: [usize; 5]) -> [u32; 5] {
-        index.map(|index| self.0[index])
+/// Whether the ranks of the five test keys are the published ones.
+fn check(class: Class, iteration: usize, keys: &[u32], below: &[u32]) -> Result<(), String> {
+    let size = class.of(SIZES);
+    for (test, index) in size.index.into_iter().enumerate() {
+        let found = i64::from(below[keys[index] as usize]);
+        let published = size.published(test, iteration);
+        if found != published {
+            return Err(format!(
+                "class {class}: iteration {iteration}, test key {test} has rank {found}, published {published}"
+            ));
+        }
     }
+    Ok(())
 }
 
 /// One iteration: changes two keys and leaves in `below` the number of keys below each value.
-fn rank<'keys>(
-    keys: &'keys mut [u32],
+fn rank(
+    keys: &mut [u32],
     iteration: usize,
     range: usize,
     counts: &mut [Vec<u32>],
     below: &mut [u32],
-) -> Ranked<'keys> {
+) {
     keys[iteration] = iteration as u32;
     keys[iteration + ITERATIONS] = (range - iteration) as u32;
     let keys = &*keys;
@@ -154,7 +152,6 @@ fn rank<'keys>(
         *below = sum;
         sum += counts.iter().map(|counts| counts[value]).sum::<u32>();
     }
-    Ranked(keys)
 }
 
 /// Whether the ranks sort the keys; the first place where not.
@@ -168,5 +165,26 @@ fn in_order(keys: &[u32], below: &mut [u32]) -> Result<(), usize> {
     match sorted.windows(2).position(|pair| pair[0] > pair[1]) {
         Some(at) => Err(at),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_rank_and_keys_out_of_order_are_found() {
+        let size = Class::S.of(SIZES);
+        let range = 1 << size.log_range;
+        let (mut keys, mut below) = (keys(size, 1), vec![0; range]);
+        rank(&mut keys, 1, range, &mut [vec![0; range]], &mut below);
+        check(Class::S, 1, &keys, &below).unwrap();
+        in_order(&keys, &mut below.clone()).unwrap();
+        let mut damaged = below.clone();
+        damaged[keys[size.index[3]] as usize] += 1;
+        let error = check(Class::S, 1, &keys, &damaged).unwrap_err();
+        assert!(error.contains("test key 3 has rank"), "{error}");
+        below.swap(900, 901);
+        assert!(in_order(&keys, &mut below).is_err());
     }
 }

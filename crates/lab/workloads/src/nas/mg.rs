@@ -308,3 +308,24 @@ fn charge(grid: &mut Grid, threads: usize) {
     }
     grid.wrap(threads);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_point_is_found() {
+        let Size(side, iterations, smoother, published) = Class::S.of(SIZES);
+        let mut cycle = Cycle::new(side, smoother, 1);
+        cycle.residual();
+        for _ in 0..iterations {
+            cycle.improve();
+            cycle.residual();
+        }
+        let check = |norm| agrees(Class::S, "norm", norm, published, TOLERANCE);
+        check(cycle.norm()).unwrap();
+        cycle.solution.last_mut().unwrap().at[20_000] += 1e-6;
+        cycle.residual();
+        assert!(check(cycle.norm()).unwrap_err().contains("norm is"));
+    }
+}

@@ -60,15 +60,7 @@ pub(super) fn run(params: &Params) -> Outcome {
     heat.time = 0.0;
     heat.values.iter_mut().for_each(|values| *values = [0.0; POINTS]);
     let started = Instant::now();
-    let (mut elements, mut most) = (0, 0);
-    for step in 1..=steps {
-        heat.step();
-        elements += heat.cells.len();
-        most = most.max(heat.cells.len());
-        if step % FREQUENCY == 0 && step != steps {
-            heat.adapt();
-        }
-    }
+    let (elements, most) = heat.steps(steps);
     let seconds = started.elapsed().as_secs_f64();
     let integral = heat.integral();
     agrees(class, "integral of the temperature", integral, published, TOLERANCE)?;
@@ -392,6 +384,20 @@ impl Heat {
         products.into_iter().sum::<f64>() + mortar.sum::<f64>()
     }
 
+    /// So many steps, the mesh adapted now and then. Returns elements of all steps and the most of one.
+    fn steps(&mut self, steps: usize) -> (usize, usize) {
+        let (mut elements, mut most) = (0, 0);
+        for step in 1..=steps {
+            self.step();
+            elements += self.cells.len();
+            most = most.max(self.cells.len());
+            if step % FREQUENCY == 0 && step != steps {
+                self.adapt();
+            }
+        }
+        (elements, most)
+    }
+
     /// The integral of the temperature.
     fn integral(&self) -> f64 {
         let elements = self.cells.iter().zip(&self.values).map(|(cell, values)| {
@@ -530,5 +536,23 @@ impl Source {
                 0.0
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_temperature_is_found() {
+        let Size(finest, steps, radius, published) = Class::S.of(SIZES);
+        let mut heat = Heat::new(finest, radius, 1);
+        heat.adapt();
+        heat.steps(steps);
+        let check =
+            |heat: &Heat| agrees(Class::S, "integral", heat.integral(), published, TOLERANCE);
+        check(&heat).unwrap();
+        heat.values[9][POINTS / 2] += 1e-3;
+        assert!(check(&heat).unwrap_err().contains("integral is"));
     }
 }

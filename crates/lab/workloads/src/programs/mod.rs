@@ -53,175 +53,74 @@ pub mod ycsb;
 use crate::program::Program;
 use crate::{graph, growth, nas};
 
+/// A table of programs: name, options, function and summary.
+macro_rules! programs {
+    ($($name:literal $takes:literal $work:path, $summary:literal;)*) => {
+        [$(Program { name: $name, summary: $summary, takes: $takes, work: $work }),*]
+    };
+}
+
 /// The allocation-heavy programs, in the order of the documentation.
-pub const PROGRAMS: [Program; 25] = [
-    Program {
-        name: "larson",
-        summary: "threads replace random blocks and hand them to new threads (fixed time)",
-        takes: "threads seconds seed",
-        work: larson::run,
-    },
-    Program {
-        name: "xmalloc",
-        summary: "producers allocate, consumers free (fixed time)",
-        takes: "threads seconds",
-        work: xmalloc::run,
-    },
-    Program {
-        name: "alloc-test",
-        summary: "one thread, random slots, small sizes favoured (fixed work)",
-        takes: "scale seed",
-        work: alloc_test::run,
-    },
-    Program {
-        name: "cfrac",
-        summary: "continued-fraction factoring with heap bignums (fixed work)",
-        takes: "scale seed",
-        work: cfrac::run,
-    },
-    Program {
-        name: "glibc-simple",
-        summary: "batches of one size, freed in order and in reverse (fixed work)",
-        takes: "scale",
-        work: glibc_simple::run,
-    },
-    Program {
-        name: "churn",
-        summary: "fill, free 75 %, mix 240 and 492 B; every call timed (fixed work)",
-        takes: "scale hold seed",
-        work: churn::run,
-    },
-    Program {
-        name: "unfragmented",
-        summary: "a hash table of 10 M small keys, nothing freed (fixed work)",
-        takes: "scale hold",
-        work: unfragmented::run,
-    },
-    Program {
-        name: "slices",
-        summary: "parts of memory chased, streamed or left alone, for `advise --places` (fixed work)",
-        takes: "scale seed",
-        work: slices::run,
-    },
-    Program {
-        name: "canneal",
-        summary: "places a circuit by simulated annealing: random reads over a netlist (fixed work)",
-        takes: "scale seed",
-        work: canneal::run,
-    },
-    Program {
-        name: "fmm",
-        summary: "moves particles by the fast multipole method: a tree of power series (fixed work)",
-        takes: "scale seed",
-        work: fmm::run,
-    },
-    Program {
-        name: "streamcluster",
-        summary: "clusters a stream of points: sweeps over a large chunk of them (fixed work)",
-        takes: "scale seed",
-        work: streamcluster::run,
-    },
-    Program {
-        name: "touch",
-        summary: "first touches of new memory, each timed: what a page fault costs (fixed work)",
-        takes: "scale",
-        work: touch::run,
-    },
-    Program {
-        name: "steps",
-        summary: "programs started, memory mapped, blocks allocated, dropped pages touched (fixed work)",
-        takes: "scale",
-        work: steps::run,
-    },
-    Program {
-        name: "gups",
-        summary: "random updates, nine of ten in a hot third (fixed time)",
-        takes: "threads seconds scale seed",
-        work: gups::alone,
-    },
-    Program {
-        name: "gups-antagonist",
-        summary: "the same beside threads that stream through memory (fixed time)",
-        takes: "threads seconds scale seed",
-        work: gups::beside_antagonist,
-    },
-    Program {
-        name: "silo-ycsb",
-        summary: "optimistic transactions in memory: YCSB's (fixed work)",
-        takes: "threads scale mix seed",
-        work: silo::ycsb::run,
-    },
-    Program {
-        name: "silo-tpcc",
-        summary: "optimistic transactions in memory: TPC-C's five (fixed work)",
-        takes: "threads scale seed",
-        work: silo::tpcc::run,
-    },
-    Program {
-        name: "cache",
-        summary: "a cache of 4 KiB values, nine gets to a set, a fifth of the keys hot (fixed work)",
-        takes: "threads scale seed",
-        work: cachelib::hot,
-    },
-    Program {
-        name: "cache-zipf",
-        summary: "the same, keys by Zipf's law (fixed work)",
-        takes: "threads scale seed",
-        work: cachelib::zipf,
-    },
-    Program {
-        name: "mcf",
-        summary: "the cheapest flow through a network by the network simplex method (fixed work)",
-        takes: "scale seed",
-        work: mcf::run,
-    },
-    Program {
-        name: "astar",
-        summary: "cheapest ways across a map, a block for each place seen (fixed work)",
-        takes: "scale seed",
-        work: astar::run,
-    },
-    Program {
-        name: "events",
-        summary: "a network of queues event by event, messages of many sizes (fixed work)",
-        takes: "scale seed",
-        work: events::run,
-    },
-    Program {
-        name: "matrix",
-        summary: "a product of matrices (fixed work)",
-        takes: "threads scale seed",
-        work: mix::matrix,
-    },
-    Program {
-        name: "hog",
-        summary: "writes much memory, gives it back and takes it anew (fixed work)",
-        takes: "scale",
-        work: mix::hog,
-    },
-    Program {
-        name: "mix",
-        summary: "`matrix` and `hog` side by side (fixed work)",
-        takes: "threads scale seed",
-        work: mix::both,
-    },
-];
+pub const PROGRAMS: [Program; 25] = programs! {
+    "larson" "threads seconds seed" larson::run,
+        "threads replace random blocks and hand them to new threads (fixed time)";
+    "xmalloc" "threads seconds" xmalloc::run,
+        "producers allocate, consumers free (fixed time)";
+    "alloc-test" "scale seed" alloc_test::run,
+        "one thread, random slots, small sizes favoured (fixed work)";
+    "cfrac" "scale seed" cfrac::run,
+        "continued-fraction factoring with heap bignums (fixed work)";
+    "glibc-simple" "scale" glibc_simple::run,
+        "batches of one size, freed in order and in reverse (fixed work)";
+    "churn" "scale hold seed" churn::run,
+        "fill, free 75 %, mix 240 and 492 B; every call timed (fixed work)";
+    "unfragmented" "scale hold" unfragmented::run,
+        "a hash table of 10 M small keys, nothing freed (fixed work)";
+    "slices" "scale seed" slices::run,
+        "parts of memory chased, streamed or left alone, for `advise --places` (fixed work)";
+    "canneal" "scale seed" canneal::run,
+        "places a circuit by simulated annealing: random reads over a netlist (fixed work)";
+    "fmm" "scale seed" fmm::run,
+        "moves particles by the fast multipole method: a tree of power series (fixed work)";
+    "streamcluster" "scale seed" streamcluster::run,
+        "clusters a stream of points: sweeps over a large chunk of them (fixed work)";
+    "touch" "scale" touch::run,
+        "first touches of new memory, each timed: what a page fault costs (fixed work)";
+    "steps" "scale" steps::run,
+        "programs started, memory mapped, blocks allocated, dropped pages touched (fixed work)";
+    "gups" "threads seconds scale seed" gups::alone,
+        "random updates, nine of ten in a hot third (fixed time)";
+    "gups-antagonist" "threads seconds scale seed" gups::beside_antagonist,
+        "the same beside threads that stream through memory (fixed time)";
+    "silo-ycsb" "threads scale mix seed" silo::ycsb::run,
+        "optimistic transactions in memory: YCSB's (fixed work)";
+    "silo-tpcc" "threads scale seed" silo::tpcc::run,
+        "optimistic transactions in memory: TPC-C's five (fixed work)";
+    "cache" "threads scale seed" cachelib::hot,
+        "a cache of 4 KiB values, nine gets to a set, a fifth of the keys hot (fixed work)";
+    "cache-zipf" "threads scale seed" cachelib::zipf,
+        "the same, keys by Zipf's law (fixed work)";
+    "mcf" "scale seed" mcf::run,
+        "the cheapest flow through a network by the network simplex method (fixed work)";
+    "astar" "scale seed" astar::run,
+        "cheapest ways across a map, a block for each place seen (fixed work)";
+    "events" "scale seed" events::run,
+        "a network of queues event by event, messages of many sizes (fixed work)";
+    "matrix" "threads scale seed" mix::matrix,
+        "a product of matrices (fixed work)";
+    "hog" "scale" mix::hog,
+        "writes much memory, gives it back and takes it anew (fixed work)";
+    "mix" "threads scale seed" mix::both,
+        "`matrix` and `hog` side by side (fixed work)";
+};
 
 /// Clients of a server that runs already.
-pub const CLIENTS: [Program; 2] = [
-    Program {
-        name: "ycsb-redis",
-        summary: "YCSB client of Redis or WiredTiger (fixed work)",
-        takes: "threads scale mix server rate seed",
-        work: ycsb::redis,
-    },
-    Program {
-        name: "ycsb-memcached",
-        summary: "YCSB client of memcached (fixed work)",
-        takes: "threads scale mix server rate seed",
-        work: ycsb::memcached,
-    },
-];
+pub const CLIENTS: [Program; 2] = programs! {
+    "ycsb-redis" "threads scale mix server rate seed" ycsb::redis,
+        "YCSB client of Redis or WiredTiger (fixed work)";
+    "ycsb-memcached" "threads scale mix server rate seed" ycsb::memcached,
+        "YCSB client of memcached (fixed work)";
+};
 
 /// Every workload: these programs, the [`nas`] and [`graph`] kernels and those of [`growth`].
 pub fn all() -> impl Iterator<Item = &'static Program> {
