@@ -72,6 +72,23 @@ impl Latencies {
     }
 }
 
+/// Of times, and of this process, whose faults were so many at first and whose memory is that in the end.
+fn metrics(
+    times: Latencies,
+    pages: usize,
+    faults: f64,
+    (huge, resident, later): (f64, f64, f64),
+) -> Vec<(&'static str, f64)> {
+    let mut metrics = times.metrics();
+    metrics.extend([
+        ("huge_bytes", huge),
+        ("resident_bytes", resident),
+        ("faults", later - faults),
+        ("size_bytes", (pages * PAGE) as f64),
+    ]);
+    metrics
+}
+
 /// Of this process: huge and resident bytes, and minor faults.
 fn own_memory() -> (f64, f64, f64) {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
@@ -121,7 +138,7 @@ fn growing_server(params: &Params) -> Outcome {
     }
     let seconds = began.elapsed().as_secs_f64();
     black_box(seen);
-    let (huge, resident, later) = own_memory();
+    let memory_used = own_memory();
     let wrong = (0..pages).filter(|page| {
         let mut lines = (page * PAGE..(page + 1) * PAGE).step_by(LINE);
         !lines.all(|line| memory.read(line) == *page as u64)
@@ -130,17 +147,10 @@ fn growing_server(params: &Params) -> Outcome {
     if wrong > 0 {
         return Err(format!("{wrong} of {pages} pages do not hold what was written").into());
     }
-    let mut metrics = latencies.metrics();
-    metrics.extend([
-        ("huge_bytes", huge),
-        ("resident_bytes", resident),
-        ("faults", later - faults),
-        ("size_bytes", (pages * PAGE) as f64),
-    ]);
     Ok(Report {
         operations: pages as u64,
         seconds,
-        metrics,
+        metrics: metrics(latencies, pages, faults, memory_used),
         check: format!("all lines of {pages} pages hold what was written"),
     })
 }
@@ -161,7 +171,7 @@ fn thp_ubmk(params: &Params) -> Outcome {
         latencies.record(asked.elapsed());
     }
     let touched = began.elapsed().as_secs_f64();
-    let (huge, resident, later) = own_memory();
+    let memory_used = own_memory();
     let mut random = Random::new(params.seed);
     // Each read waits for the one before.
     let mut place = 0;
@@ -172,15 +182,9 @@ fn thp_ubmk(params: &Params) -> Outcome {
     if (0..pages).any(|page| memory.read(page * PAGE) != page as u64 | 1) {
         return Err("a page does not hold what was written".into());
     }
-    let mut metrics = latencies.metrics();
-    metrics.extend([
-        ("touch_s", touched),
-        ("read_ns", (seconds - touched) * 1e9 / (pages * READS) as f64),
-        ("huge_bytes", huge),
-        ("resident_bytes", resident),
-        ("faults", later - faults),
-        ("size_bytes", (pages * PAGE) as f64),
-    ]);
+    let mut metrics = metrics(latencies, pages, faults, memory_used);
+    metrics.push(("touch_s", touched));
+    metrics.push(("read_ns", (seconds - touched) * 1e9 / (pages * READS) as f64));
     Ok(Report {
         operations: pages as u64,
         seconds,

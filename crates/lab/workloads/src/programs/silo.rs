@@ -8,6 +8,7 @@
 //! Written from the paper; records are found by their number instead of a tree, see [`store`]. `operations` counts
 //! committed transactions.
 
+mod done;
 mod history;
 mod store;
 pub(super) mod tpcc;

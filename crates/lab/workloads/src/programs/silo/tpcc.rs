@@ -33,8 +33,8 @@ use std::time::Instant;
 use pagemill_model::random::{Random, mix};
 
 use self::desk::Desk;
-use self::shop::{Count, Done, Shop};
-use super::store::Trace;
+use self::shop::{COUNTS, Count, Shop};
+use super::done::{Part, sum};
 use super::{history, run_workers};
 use crate::program::{Outcome, Params, Report};
 
@@ -88,18 +88,14 @@ pub(crate) fn run(params: &Params) -> Outcome {
     })
 }
 
-type Part = Result<(Done, Vec<Trace>), String>;
-
-fn sum(parts: Vec<Part>, traces: &mut Vec<Trace>) -> Result<Done, String> {
-    parts.into_iter().try_fold(Done::default(), |sum, part| {
-        let (done, history) = part?;
-        traces.extend(history);
-        Ok(sum.plus(done))
-    })
-}
-
 /// So many transactions of each thread.
-fn serve(shop: &Shop, params: &Params, phase: u64, transactions: usize, traced: bool) -> Vec<Part> {
+fn serve(
+    shop: &Shop,
+    params: &Params,
+    phase: u64,
+    transactions: usize,
+    traced: bool,
+) -> Vec<Part<COUNTS>> {
     run_workers(&shop.store, params.threads, |thread| {
         let random = Random::new(mix(params.seed ^ mix(phase << 32 | thread as u64)));
         let mut desk = Desk::new(shop, random, traced);

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use pagemill_model::random::{Random, mix};
 
-use super::store::{Store, Table, Trace, Worker};
+use super::done::{Part, sum};
+use super::store::{Store, Table, Worker};
 use super::{history, run_workers};
 use crate::mixes::{Chooser, Step};
 use crate::program::{Outcome, Params, Report};
@@ -42,20 +43,20 @@ pub(crate) fn run(params: &Params) -> Outcome {
         seconds,
         metrics: vec![
             ("transactions_per_second", committed as f64 / seconds),
-            ("reads", timed.reads as f64),
-            ("updates", timed.updates as f64),
-            ("inserts", timed.inserts as f64),
-            ("scans", timed.scans as f64),
-            ("modifies", timed.modifies as f64),
-            ("aborts", timed.aborts as f64),
+            ("reads", timed.of(Count::Reads) as f64),
+            ("updates", timed.of(Count::Updates) as f64),
+            ("inserts", timed.of(Count::Inserts) as f64),
+            ("scans", timed.of(Count::Scans) as f64),
+            ("modifies", timed.of(Count::Modifies) as f64),
+            ("aborts", timed.of(Count::Aborts) as f64),
             ("records", load.next.load(Ordering::Relaxed) as f64),
         ],
         check: format!(
             "YCSB {}: {} records read whole; {} updates and {} inserts are in the records; a serial order for {} transactions",
             params.mix,
-            all.seen,
-            all.updates + all.modifies,
-            all.inserts,
+            all.of(Count::Seen),
+            all.updated(),
+            all.of(Count::Inserts),
             traces.len()
         ),
     })
@@ -80,40 +81,35 @@ fn modified(number: u64, found: &[u64]) -> Result<u64, String> {
     }
 }
 
-/// What was committed: steps by their kinds, and records that were read; and how many transactions were not at first.
-#[derive(Clone, Copy, Debug, Default)]
-struct Done {
-    reads: u64,
-    updates: u64,
-    inserts: u64,
-    scans: u64,
-    modifies: u64,
-    seen: u64,
-    aborts: u64,
+/// What is counted of committed transactions: steps by their kinds, and records that were read; and how often one was
+/// done again.
+#[derive(Clone, Copy)]
+enum Count {
+    Reads,
+    Updates,
+    Inserts,
+    Scans,
+    Modifies,
+    Seen,
+    Aborts,
 }
+
+const COUNTS: usize = Count::Aborts as usize + 1;
+
+type Done = super::done::Done<COUNTS>;
 
 impl Done {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            updates: self.updates + other.updates,
-            inserts: self.inserts + other.inserts,
-            scans: self.scans + other.scans,
-            modifies: self.modifies + other.modifies,
-            seen: self.seen + other.seen,
-            aborts: self.aborts + other.aborts,
-        }
+    fn add(&mut self, what: Count, amount: u64) {
+        self.0[what as usize] += amount;
     }
-}
 
-type Part = Result<(Done, Vec<Trace>), String>;
+    fn of(&self, what: Count) -> u64 {
+        self.0[what as usize]
+    }
 
-fn sum(parts: Vec<Part>, traces: &mut Vec<Trace>) -> Result<Done, String> {
-    parts.into_iter().try_fold(Done::default(), |sum, part| {
-        let (done, history) = part?;
-        traces.extend(history);
-        Ok(sum.plus(done))
-    })
+    fn updated(&self) -> u64 {
+        self.of(Count::Updates) + self.of(Count::Modifies)
+    }
 }
 
 struct Load {
@@ -145,12 +141,12 @@ impl Load {
         transactions: usize,
         steps: usize,
         traced: bool,
-    ) -> Vec<Part> {
+    ) -> Vec<Part<COUNTS>> {
         run_workers(&self.store, params.threads, |thread| {
             let mut random = Random::new(mix(params.seed ^ mix(phase << 32 | thread as u64)));
             let mut worker = Worker::new(&self.store);
             worker.traces = traced.then(Vec::new);
-            let mut done = Done::default();
+            let mut done = Done::NONE;
             let mut found = Vec::new();
             for _ in 0..transactions {
                 let chosen: Vec<(Step, u64)> = (0..steps)
@@ -163,7 +159,7 @@ impl Load {
                     .collect();
                 loop {
                     worker.begin();
-                    let mut own = Done::default();
+                    let mut own = Done::NONE;
                     for &(step, new) in &chosen {
                         self.step(step, new, &mut worker, &mut own, &mut found)?;
                     }
@@ -173,7 +169,7 @@ impl Load {
                     }
                 }
             }
-            done.aborts = worker.aborts;
+            done.add(Count::Aborts, worker.aborts);
             Ok((done, worker.traces.unwrap_or_default()))
         })
     }
@@ -202,33 +198,30 @@ impl Load {
         match step {
             Step::Read(number) => {
                 read(number, worker)?;
-                done.reads += 1;
+                done.add(Count::Reads, 1);
             }
             Step::Update(number) | Step::Modify(number) => {
                 if let Some(count) = read(number, worker)? {
                     worker.write((0, number as usize), &record(number, count + 1));
-                    *(if matches!(step, Step::Update(_)) {
-                        &mut done.updates
-                    } else {
-                        &mut done.modifies
-                    }) += 1;
+                    let update = matches!(step, Step::Update(_));
+                    done.add(if update { Count::Updates } else { Count::Modifies }, 1);
                 }
             }
             Step::Scan(first, count) => {
                 for number in first..(first + count).min(self.store.tables[0].room() as u64) {
                     read(number, worker)?;
                 }
-                done.scans += 1;
+                done.add(Count::Scans, 1);
             }
             Step::Insert => {
                 if new as usize >= self.store.tables[0].room() {
                     return Err(format!("there is no room for record {new}"));
                 }
                 worker.write((0, new as usize), &record(new, 0));
-                done.inserts += 1;
+                done.add(Count::Inserts, 1);
             }
         }
-        done.seen += seen;
+        done.add(Count::Seen, seen);
         Ok(())
     }
 
@@ -243,8 +236,8 @@ impl Load {
         }
         let inserted = there - self.loaded.min(there);
         for (what, found, made) in [
-            ("updates", counted, done.updates + done.modifies),
-            ("inserted records", inserted, done.inserts),
+            ("updates", counted, done.updated()),
+            ("inserted records", inserted, done.of(Count::Inserts)),
         ] {
             if found != made {
                 return Err(format!("the store has {found} {what}, transactions made {made}"));
@@ -303,15 +296,15 @@ mod tests {
             load.check(&done).unwrap();
             let count = |at: usize| load.store.settled((0, at)).map_or(0, |record| record[1]);
             let updated = (0..50).map(|at| (at, count(at))).find(|&(_, count)| count > 0);
-            assert_eq!(updated.is_some(), done.updates + done.modifies > 0);
+            assert_eq!(updated.is_some(), done.updated() > 0);
             let table = &mut load.store.tables[0];
             if let Some((at, count)) = updated {
                 table.load(at, &record(at as u64, count - 1));
                 assert!(load.check(&done).unwrap_err().contains("updates, transactions made"));
                 load.store.tables[0].load(at, &record(at as u64, count));
             }
-            assert_eq!(done.inserts > 0, mix.inserts() > 0.0);
-            if done.inserts > 0 {
+            assert_eq!(done.of(Count::Inserts) > 0, mix.inserts() > 0.0);
+            if done.of(Count::Inserts) > 0 {
                 load.store.tables[0].lose(50);
                 assert!(load.check(&done).unwrap_err().contains("inserted records"));
             }

@@ -17,69 +17,41 @@ const INDEX: &[u8] = b"ycsb-index";
 /// A longer answer of memcached is none.
 const LONGEST: usize = 1 << 20;
 
+/// An open connection.
+pub(super) trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
 /// Connects and disconnects: whether somebody listens there.
 pub fn reach(address: &Address) -> io::Result<()> {
-    Stream::connect(address).map(drop)
+    connect(address).map(drop)
 }
 
-/// An open connection.
-pub(super) enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Stream {
-    fn connect(address: &Address) -> io::Result<Self> {
-        Ok(match address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Self::Unix(stream)
-            }
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_nodelay(true)?;
-                Self::Tcp(stream)
-            }
-        })
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(buffer),
-            Self::Tcp(stream) => stream.read(buffer),
+fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
+    Ok(match address {
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            Box::new(stream)
         }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
         }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.flush(),
-            Self::Tcp(stream) => stream.flush(),
-        }
-    }
+    })
 }
 
 /// A connection.
 pub(super) enum Server {
-    Redis(Client<Stream>),
-    Memcached(BufReader<Stream>),
+    Redis(Client<Box<dyn Stream>>),
+    Memcached(BufReader<Box<dyn Stream>>),
 }
 
-fn open(address: &Address) -> Result<Stream, Failure> {
+fn open(address: &Address) -> Result<Box<dyn Stream>, Failure> {
     let told = |error| Failure::Outside(format!("cannot connect to {address}: {error}"));
-    Stream::connect(address).map_err(told)
+    connect(address).map_err(told)
 }
 
 fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, Failure> {

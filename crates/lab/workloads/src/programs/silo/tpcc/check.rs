@@ -47,7 +47,7 @@ impl Shop {
         let mut books = Books {
             accounts: vec![Account::default(); districts * CUSTOMERS],
             taken: vec![0; districts],
-            found: Done::default(),
+            found: Done::NONE,
         };
         self.check_payments(&mut books)?;
         for district in 0..districts {

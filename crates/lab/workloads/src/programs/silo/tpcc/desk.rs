@@ -35,7 +35,7 @@ impl<'a> Desk<'a> {
     pub(super) fn new(shop: &'a Shop, random: Random, traced: bool) -> Self {
         let mut worker = Worker::new(&shop.store);
         worker.traces = traced.then(Vec::new);
-        Self { shop, worker, random, done: Done::default(), record: Vec::new() }
+        Self { shop, worker, random, done: Done::NONE, record: Vec::new() }
     }
 
     /// What was done, and its history.

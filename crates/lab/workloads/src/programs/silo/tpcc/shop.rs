@@ -93,20 +93,13 @@ pub(super) enum Count {
     Aborts,
 }
 
-const COUNTS: usize = Count::Aborts as usize + 1;
+pub(super) const COUNTS: usize = Count::Aborts as usize + 1;
 
-/// How often.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done(pub(super) [u64; COUNTS]);
+pub(super) type Done = super::super::done::Done<COUNTS>;
 
 impl Done {
     pub(super) fn add(&mut self, what: Count, amount: u64) {
         self.0[what as usize] += amount;
-    }
-
-    pub(super) fn plus(mut self, other: Self) -> Self {
-        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own += other);
-        self
     }
 }
 
