@@ -480,8 +480,11 @@ impl Tables for Outcome {
 mod tests {
     use super::*;
 
-    /// What runs came to: case, arm and figures of each.
-    pub(super) fn outcome(quick: bool, runs: &[(&str, &'static str, &[(&str, f64)])]) -> Outcome {
+    /// A run: case, arm and figures.
+    type Came<'a> = (&'a str, &'static str, &'a [(&'a str, f64)]);
+
+    /// What runs came to.
+    pub(super) fn outcome(quick: bool, runs: &[Came<'_>]) -> Outcome {
         let finished = runs.iter().enumerate().map(|(at, (case, arm, figures))| {
             let case = (*case).to_owned();
             let cell = Cell { experiment: NAME.into(), case, arm, repetition: at as u32 + 1 };
