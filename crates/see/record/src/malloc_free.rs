@@ -3,35 +3,19 @@
 //! Nobody is stopped, and nothing in the process is called or changed. Only pages that are in memory are read, so
 //! nothing is brought there, and a heap that is partly in swap has no answer.
 
+mod free;
 mod glibc;
 mod jemalloc;
 
-use std::ops::Range;
 use std::time::Duration;
 
 use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::{Linux, clock, page_size};
+use pagemill_kernel::{Linux, clock};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::Pid;
 
-/// Times that a heap is read, at most.
-const TRIES: usize = 3;
-/// The largest heap that is read, bytes.
-const MOST: u64 = 16 << 30;
-
-/// What a malloc holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MallocFree {
-    /// Its heap, bytes. Of glibc the address space of all arenas, without blocks that are mapped by themselves: those
-    /// go back when they are freed. Of jemalloc all extents but those that were given back.
-    pub heap: u64,
-    /// Free in it.
-    pub free: u64,
-    /// In memory, in whole pages of what is free: what it could give back.
-    pub returnable: u64,
-    /// Free in pieces of pages that hold data, too: no malloc gives back a part of a page.
-    pub pieces: u64,
-}
+pub use free::MallocFree;
+use free::TRIES;
 
 /// What the malloc of process `pid` keeps free, and which one that is; the first is none of another than glibc's and
 /// jemalloc, or if it is too large, partly in swap, cannot be read in `time` of a CPU, or changes all the time.
@@ -55,10 +39,4 @@ pub fn of(linux: &Linux, pid: Pid, time: Duration) -> (Option<MallocFree>, Optio
     }
     let glibc = allocator == Some(Allocator::Glibc);
     (glibc.then(|| glibc::of(pid, &maps, (&pages, until))).flatten(), allocator)
-}
-
-/// The bytes in a range of whole pages that are in memory.
-fn resident_bytes(pages: &Pagemap, range: Range<u64>) -> Option<u64> {
-    let there = pages.resident(range.start, range.end).ok()?;
-    Some(there.into_iter().filter(|there| *there).count() as u64 * page_size() as u64)
 }

@@ -3,6 +3,7 @@
 //! `doctor` prints all rows; a test or a verb that depends on one asks for that row, so that what
 //! doctor says and what they do cannot differ. No probe changes anything that outlives it.
 
+mod found;
 mod tracing;
 
 use std::os::unix::fs::FileExt;
@@ -23,20 +24,10 @@ use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm
 use pagemill_model::Pid;
 use serde::Serialize;
 
+use found::Found;
+pub use found::Status;
 use pagemill_launch::library;
 use pagemill_launch::stats_page::{self, Snapshot};
-
-/// How far a capability goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// It works.
-    Ok,
-    /// It works in part, or only after a change.
-    Degraded,
-    /// It does not work.
-    Missing,
-}
 
 /// One capability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,27 +45,6 @@ pub struct Row {
     /// The command that mends it, if it is not in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-}
-
-/// What a probe came to.
-struct Found {
-    status: Status,
-    finding: String,
-    fix: Option<String>,
-}
-
-impl Found {
-    fn ok(finding: impl Into<String>) -> Self {
-        Self { status: Status::Ok, finding: finding.into(), fix: None }
-    }
-
-    fn degraded(finding: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { status: Status::Degraded, finding: finding.into(), fix: Some(fix.into()) }
-    }
-
-    fn missing(finding: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { status: Status::Missing, finding: finding.into(), fix: Some(fix.into()) }
-    }
 }
 
 type Probe = fn(&Linux) -> Found;

@@ -8,6 +8,7 @@
 //! it; what was not measured has no line.
 
 mod http;
+mod look;
 mod metrics;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,6 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::cgroup::{self, Group};
-use pagemill_kernel::process::Stat;
 use pagemill_kernel::{Error, Kind, Linux, loan};
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Event, HeapSample, Nanos, Pid};
@@ -27,6 +27,7 @@ use pagemill_record::recorders::faults::{self, Faults, Target};
 use pagemill_record::sampler::Sampler;
 
 pub use http::serve;
+use look::Look;
 
 use crate::tier::status;
 
@@ -57,17 +58,6 @@ struct Watched {
     sampler: Sampler,
     group: Option<Group>,
     times: Option<Times>,
-}
-
-/// A process at one moment.
-#[derive(Debug)]
-struct Look {
-    pid: Pid,
-    comm: String,
-    cgroup: String,
-    stat: Stat,
-    sample: HeapSample,
-    faults: Option<Histogram>,
 }
 
 /// Makes pages.

@@ -32,7 +32,7 @@ use pagemill_model::parallel;
 use pagemill_model::random::Random;
 use pagemill_policy::tier::compose::PLACERS;
 use pagemill_policy::tier::kind::{PlacerKind, Terms};
-use pagemill_policy::tier::place::colloid::Shift;
+use pagemill_policy::tier::place::Shift;
 use pagemill_policy::tier::place::{Placer, Reading};
 use pagemill_policy::tier::{Littles, Load, Loads, Tier};
 use pagemill_sim::surface::Surface;

@@ -16,6 +16,7 @@
 //! of it (of more than 16,384 particles, so many of them that the sums have 2^26 terms).
 
 mod expansion;
+mod particle;
 mod tree;
 
 use std::f64::consts::{PI, SQRT_2};
@@ -25,6 +26,7 @@ use crate::complex::Complex;
 use crate::program::{Outcome, Params, Report};
 use expansion::Binomials;
 use pagemill_model::random::Random;
+use particle::Particle;
 use tree::Tree;
 
 const PARTICLES: usize = 16_384;
@@ -38,17 +40,6 @@ const RADIUS: f64 = 9.0;
 const APART: f64 = 2.0;
 /// Terms that the check of many particles may sum up.
 const CHECKED: usize = 1 << 26;
-
-/// A particle. Its charge is its mass.
-#[derive(Clone, Copy, Debug)]
-struct Particle {
-    charge: f64,
-    position: Complex,
-    velocity: Complex,
-    acceleration: Complex,
-    /// Σ q / (z − z_j) over all others.
-    field: Complex,
-}
 
 /// A vector of this length and any direction.
 fn any_direction(length: f64, random: &mut Random) -> Complex {

@@ -10,7 +10,7 @@ use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{clock, page_size, process_vm};
 use pagemill_model::Pid;
 
-use super::{MOST, MallocFree, TRIES, resident_bytes};
+use super::free::{MOST, MallocFree, TRIES, resident_bytes};
 
 /// Heaps of arenas but the first begin at multiples of this, and are no larger.
 const ARENA: u64 = 64 << 20;

@@ -18,7 +18,7 @@ use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{clock, process_vm};
 use pagemill_model::Pid;
 
-use super::{MOST, MallocFree, resident_bytes};
+use super::free::{MOST, MallocFree, resident_bytes};
 
 const PAGE: u64 = 4096;
 /// Words of the root and of a leaf.

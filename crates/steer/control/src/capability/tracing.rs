@@ -6,7 +6,7 @@ use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What}
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
 use pagemill_model::{Nanos, Order, Pid};
 
-use super::Found;
+use super::found::Found;
 
 /// Faults that a probe makes.
 const TOUCHED: usize = 64;

@@ -9,8 +9,8 @@
 use std::cell::LazyCell;
 
 use super::kind::Knobs;
-use super::place::colloid::{self, Shift};
 use super::place::{Placer, Ranking, Reading, Swap, pack};
+use super::place::{Shift, colloid};
 use super::track::Counter;
 use super::track::tpp::{Fault, Tpp, Verdict};
 use super::{Littles, Load, Loads, Page, Tier};

@@ -1,6 +1,6 @@
 //! What a tracker or a placer says of itself, and what it is made under. The rows stand in [`super::compose`].
 
-use super::place::Placer;
+use super::place::placer::Placer;
 use super::track::Counter;
 
 /// A kind of tracker.

@@ -13,10 +13,10 @@
 //!
 //! These are the lists U, V, W and X of the source; each pair comes up once.
 
-use super::Particle;
 use super::expansion::{
     Binomials, NOTHING, Series, charge_to_local, charge_to_multipole, of_local, of_multipole,
 };
+use super::particle::Particle;
 use crate::complex::Complex;
 
 /// As many particles as the original's boxes hold.

@@ -31,7 +31,7 @@
 //! Always so: a shift keeps the share in 0..=1; a constant balance point is approached to within
 //! `delta`; a moved one is found again; no more pages are copied than the limit.
 
-use super::{Placer, Ranked, Ranking, Reading, Swap};
+use super::placer::{Placer, Ranked, Ranking, Reading, Shift, Swap};
 use crate::tier::kind::PlacerKind;
 use crate::tier::{Loads, Tier};
 
@@ -77,15 +77,6 @@ impl Placer for Watermark {
         let loads = reading.loads;
         Some(self.step(loads.share(), loads.default.latency_ns, loads.alternate.latency_ns))
     }
-}
-
-/// How much of all reads should change tier.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shift {
-    /// The tier that serves too many reads.
-    pub from: Tier,
-    /// The part of all reads that should leave it, in 0..=1.
-    pub size: f64,
 }
 
 /// True where the default tier answers more slowly than the alternate one.

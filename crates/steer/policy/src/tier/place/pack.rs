@@ -7,7 +7,7 @@
 //! Always so: no more than `limit` pages are copied; each page appears at most once; every exchange
 //! raises the sum of heat on the default tier.
 
-use super::colloid::Shift;
+use super::placer::Shift;
 use super::{Placer, Ranking, Reading, Swap};
 use crate::tier::Tier;
 use crate::tier::kind::PlacerKind;

@@ -63,7 +63,7 @@ use departure::{Departure, Noise, Rest};
 
 use std::ops::RangeInclusive;
 
-use super::colloid::Shift;
+use super::placer::Shift;
 use super::{Placer, Reading};
 use crate::tier::Tier;
 use crate::tier::kind::PlacerKind;
