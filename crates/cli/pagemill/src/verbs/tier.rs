@@ -246,12 +246,19 @@ fn actuator(run: &Run, policy: &Live) -> Result<Act> {
         (Some(How::Interleave), true) if policy.needs_latency() => Act::Interleave,
         (Some(how), _) => bail!(
             "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
-             damos for the same, with --track damon; interleave for those that balance (+colloid, +watermark)",
+             damos for the same, with --track damon; interleave for those that balance ({})",
             clap::ValueEnum::to_possible_value(&how)
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
-            run.policy
+            run.policy,
+            balancing()
         ),
     })
+}
+
+/// The placers that balance, as they end a policy's name.
+fn balancing() -> String {
+    let placers = compose::PLACERS.iter().filter(|placer| placer.balances);
+    placers.map(|placer| format!("+{}", placer.name)).collect::<Vec<_>>().join(", ")
 }
 
 fn place(linux: &Linux, run: &Run) -> Result<Exit> {
