@@ -10,7 +10,7 @@ use clap::Args;
 use pagemill_launch::exit::Exit;
 use pagemill_model::Bytes;
 use pagemill_report::draw::text;
-use pagemill_report::sections::{Asked, Figure, Object, Section, Sections};
+use pagemill_report::sections::{Figure, Object, ReportOptions, Section, Sections};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -56,7 +56,8 @@ struct Side {
 fn read_side(path: &Path, redact: bool) -> Result<Side> {
     let mut reader = pagemill_launch::context::recording(path, redact)?;
     // What was lost is not judged here.
-    let sections = Sections::read(path, &mut reader, Asked { allow_loss: true, spike: None })?;
+    let sections =
+        Sections::read(path, &mut reader, ReportOptions { allow_loss: true, spike: None })?;
     let meta = reader.meta();
     let length = meta.ended.map(|ended| ended.since(meta.started).seconds());
     let length = length.map(|value| Figure { name: LENGTH.into(), unit: "s", value });

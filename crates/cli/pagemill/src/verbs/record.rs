@@ -34,7 +34,7 @@ use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::supervise;
 use pagemill_record::recorders::faults;
 use pagemill_record::recorders::{Process, Recorder, RecorderKind, Start};
-use pagemill_report::sections::{Asked, Section, Sections};
+use pagemill_report::sections::{ReportOptions, Section, Sections};
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -271,8 +271,8 @@ fn record(
 
 /// Says at once what a section of the report has to say at once.
 fn closing(path: &Path, spike: Option<Nanos>) {
-    let asked = Asked { allow_loss: false, spike };
-    let read = Reader::open(path).and_then(|mut reader| Sections::read(path, &mut reader, asked));
+    let options = ReportOptions { allow_loss: false, spike };
+    let read = Reader::open(path).and_then(|mut reader| Sections::read(path, &mut reader, options));
     match read {
         Ok(sections) => {
             sections.iter().filter_map(Section::closing).for_each(|text| eprint!("{text}"));

@@ -10,7 +10,7 @@ use frame::Report;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_model::recording::Reader;
-use pagemill_report::sections::{Asked, Section, Sections};
+use pagemill_report::sections::{ReportOptions, Section, Sections};
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -26,8 +26,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.redact.redact {
         reader.redact();
     }
-    let asked = Asked { allow_loss: arguments.allow_loss, spike: arguments.spike };
-    let sections = Sections::read(&arguments.recording, &mut reader, asked)?;
+    let options = ReportOptions { allow_loss: arguments.allow_loss, spike: arguments.spike };
+    let sections = Sections::read(&arguments.recording, &mut reader, options)?;
     let conclusions = sections.conclusions(&arguments.recording, &reader);
     let report = Report { reader, sections, conclusions };
     if arguments.printed.json {

@@ -11,7 +11,7 @@ use pagemill_model::{AccessSetup, Bytes, Event, EventKind, Nanos};
 use pagemill_record::summary::{Folds, Summary};
 use serde_json::{Value, json};
 
-use super::{Begun, Figure, Gather, Object, Section, SectionKind};
+use super::section::{Figure, Gather, Object, Section, SectionInput, SectionKind};
 use crate::draw::chart::Series;
 use crate::draw::html::Page;
 use crate::draw::text;
@@ -26,11 +26,11 @@ pub const KIND: SectionKind = SectionKind {
     begin,
 };
 
-fn begin(begun: &mut Begun<'_>) -> Option<Box<dyn Gather>> {
-    begun.reader.meta().accesses.as_ref()?;
-    Some(match begun.known.take() {
+fn begin(input: &mut SectionInput<'_>) -> Option<Box<dyn Gather>> {
+    input.reader.meta().accesses.as_ref()?;
+    Some(match input.known.take() {
         Some(summary) => Box::new(Gathered::Known(Box::new(summary))),
-        None => Box::new(Gathered::Folds(Box::new(Folds::new(begun.reader)))),
+        None => Box::new(Gathered::Folds(Box::new(Folds::new(input.reader)))),
     })
 }
 

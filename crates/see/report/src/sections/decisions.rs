@@ -5,7 +5,7 @@ use pagemill_analysis::findings::{BloatFold, Seen};
 use pagemill_model::{Bytes, EventKind};
 use serde_json::{Value, json};
 
-use super::{Section, SectionKind, folding};
+use super::section::{Section, SectionKind, folding};
 use crate::draw::html::Page;
 use crate::draw::text;
 

@@ -7,7 +7,7 @@ use pagemill_analysis::spikes::{Spikes, Untold};
 use pagemill_model::{EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
 
-use super::{Figure, Section, SectionKind, folding};
+use super::section::{Figure, Section, SectionKind, folding};
 use crate::draw::chart::{LineChart, Series};
 use crate::draw::html::Page;
 use crate::draw::log_chart::{LogChart, Vertical};
@@ -20,10 +20,10 @@ const MAPPINGS: usize = 12;
 pub const KIND: SectionKind = SectionKind {
     member: "faults",
     shows: &[EventKind::Fault, EventKind::FaultSum, EventKind::FaultCounts],
-    begin: |begun| {
-        let meta = begun.reader.meta();
-        let (setup, allow_loss) = (meta.faults.clone()?, begun.asked.allow_loss);
-        let spike = begun.asked.spike.or(setup.spike);
+    begin: |input| {
+        let meta = input.reader.meta();
+        let (setup, allow_loss) = (meta.faults.clone()?, input.options.allow_loss);
+        let spike = input.options.spike.or(setup.spike);
         let fold = FaultFold::new(&setup, meta.started).with_spikes(spike);
         folding(fold, move |view| Some(Box::new(Faults { setup, view, allow_loss })))
     },

@@ -7,7 +7,7 @@ use pagemill_model::frag::FragSample;
 use pagemill_model::{EventKind, Order};
 use serde_json::{Value, json};
 
-use super::{Section, SectionKind, folding};
+use super::section::{Section, SectionKind, folding};
 use crate::draw::chart::{LineChart, Series};
 use crate::draw::html::Page;
 use crate::draw::text;

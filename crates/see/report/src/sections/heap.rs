@@ -5,7 +5,7 @@ use pagemill_analysis::heap::{HeapFold, HeapView, Malloc, Pauses, Summary};
 use pagemill_model::{Bytes, EventKind, Nanos};
 use serde_json::{Map, Value, json};
 
-use super::{Figure, Section, SectionKind, folding};
+use super::section::{Figure, Section, SectionKind, folding};
 use crate::draw::chart::{Bar, BarChart, LineChart, Series};
 use crate::draw::html::Page;
 use crate::draw::text;

@@ -5,7 +5,7 @@ use pagemill_analysis::hugepages::{HugePageFold, HugePageView, Use};
 use pagemill_model::EventKind;
 use serde_json::{Value, json};
 
-use super::{Section, SectionKind, folding};
+use super::section::{Section, SectionKind, folding};
 use crate::draw::chart::Series;
 use crate::draw::html::Page;
 use crate::draw::text;

@@ -11,7 +11,7 @@ use pagemill_model::recording::Reader;
 use pagemill_model::{Bytes, Event, EventKind, Nanos};
 use serde_json::{Value, json};
 
-use super::{Figure, Gather, Section};
+use super::section::{Figure, Gather, Section};
 use crate::draw::html::Page;
 use crate::draw::text;
 
