@@ -19,7 +19,7 @@ use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, laten
 
 use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::latency::Histogram;
-use crate::spikes::{SpikeFold, Spikes, Untold, are_fine};
+use crate::spikes::{Inconclusive, SpikeFold, Spikes, are_fine};
 use pagemill_model::sums::{add, sum};
 
 /// Losses from which on percentiles are not to be believed.
@@ -179,21 +179,21 @@ impl FaultView {
     }
 
     /// Why it cannot be told that faults explain no stalls of `spikes`, if so.
-    pub fn untold(&self, setup: &FaultSetup, spikes: &Spikes) -> Option<Untold> {
+    pub fn inconclusive(&self, setup: &FaultSetup, spikes: &Spikes) -> Option<Inconclusive> {
         if spikes.faults + spikes.bursts > 0 {
             return None;
         }
         if self.all.total() == 0 && self.counted > 0 {
-            return Some(Untold::Untimed);
+            return Some(Inconclusive::Untimed);
         }
         if setup.lost_rows > 0 || loss(setup) > LOSS_LIMIT {
-            return Some(Untold::Lost(setup.lost.saturating_add(setup.lost_rows)));
+            return Some(Inconclusive::Lost(setup.lost.saturating_add(setup.lost_rows)));
         }
         let faults = self.all.total().saturating_sub(self.slow.faults);
         let took = Nanos(self.all.sum().0.saturating_sub(self.slow.time.0));
         let few = setup.threshold.0 == 0 || faults == 0 || took.0 < spikes.length.0 / 2;
         let told = few || are_fine(setup.sum, spikes.length);
-        (!told).then_some(Untold::Short(faults, took))
+        (!told).then_some(Inconclusive::Short(faults, took))
     }
 }
 
@@ -614,9 +614,12 @@ mod tests {
         let view = FaultView { counted: 6000, all, ..FaultView::default() };
         let setup = FaultSetup { threshold: Nanos(10_000), ..FaultSetup::default() };
         let why = |setup: &FaultSetup, length: u64, bursts| {
-            view.untold(setup, &Spikes { length: Nanos(length), faults: 0, bursts })
+            view.inconclusive(setup, &Spikes { length: Nanos(length), faults: 0, bursts })
         };
-        assert!(matches!(why(&setup, 5 * MS, 0), Some(Untold::Short(6000, Nanos(12_000_000..)))));
+        assert!(matches!(
+            why(&setup, 5 * MS, 0),
+            Some(Inconclusive::Short(6000, Nanos(12_000_000..)))
+        ));
         assert_eq!(why(&setup, 5 * MS, 1), None, "there is a burst");
         assert_eq!(why(&setup, 100 * MS, 0), None, "all together are no half of it");
         let with_sums = FaultSetup { sum: Some(SUM), ..setup.clone() };
@@ -625,10 +628,14 @@ mod tests {
         let each = FaultSetup { threshold: Nanos(0), ..setup.clone() };
         assert_eq!(why(&each, MS / 10, 0), None, "each has a row");
         let lost = FaultSetup { lost_rows: 3, ..with_sums };
-        assert_eq!(why(&lost, 5 * MS, 0), Some(Untold::Lost(3)));
+        assert_eq!(why(&lost, 5 * MS, 0), Some(Inconclusive::Lost(3)));
         let untimed = FaultView { counted: 9, ..FaultView::default() };
         let spikes = Spikes { length: Nanos(MS), ..Spikes::default() };
-        assert_eq!(untimed.untold(&setup, &spikes), Some(Untold::Untimed));
-        assert_eq!(FaultView::default().untold(&setup, &spikes), None, "there were no faults");
+        assert_eq!(untimed.inconclusive(&setup, &spikes), Some(Inconclusive::Untimed));
+        assert_eq!(
+            FaultView::default().inconclusive(&setup, &spikes),
+            None,
+            "there were no faults"
+        );
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A sum of faults that are further apart than the length counts by the part of it that may lie within. Less than a sum
 //! may be missing at both ends of a stretch, and what is spent in sparse faults (a sixteenth of the time at most) is:
-//! where that matters, and where a recording has no sums, faults that may make a stall are [`Untold`].
+//! where that matters, and where a recording has no sums, faults that may make a stall are [`Inconclusive`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,7 @@ pub struct Spikes {
 
 /// Why it cannot be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untold {
+pub enum Inconclusive {
     /// Faults are counted and not timed.
     Untimed,
     /// So many faults, or rows of them, were lost.

@@ -1,13 +1,13 @@
 //! Conclusions as text, JSON and HTML: what a report begins with.
 
-use pagemill_analysis::findings::{Conclusions, Finding, Stake, Untold};
+use pagemill_analysis::findings::{Conclusions, Finding, Inconclusive, Stake};
 use serde_json::{Value, json};
 
 use crate::draw::html::Page;
 
 /// What is said where there is no finding.
 fn none(conclusions: &Conclusions) -> &'static str {
-    match conclusions.untold.is_empty() {
+    match conclusions.inconclusive.is_empty() {
         true => "nothing here is worth changing, as far as this recording tells",
         false => "nothing worth changing was found, and not all could be told",
     }
@@ -24,7 +24,7 @@ pub fn text(conclusions: &Conclusions) -> String {
         out.push_str(&format!("{:>3}. {text}\n", number + 1));
         out.push_str(&format!("     by: {evidence}\n     next: {next}\n"));
     }
-    for Untold { what, why, next } in &conclusions.untold {
+    for Inconclusive { what, why, next } in &conclusions.inconclusive {
         out.push_str(&format!("could not tell {what}: {why}\n     next: {next}\n"));
     }
     out
@@ -42,11 +42,11 @@ pub fn json(conclusions: &Conclusions) -> (Value, Value) {
             "next": finding.next, "bytes": bytes, "time_ns": time, "share": finding.share,
         })
     };
-    let untold =
-        |Untold { what, why, next }: &Untold| json!({ "what": what, "why": why, "next": next });
+    let not_told =
+        |one: &Inconclusive| json!({ "what": one.what, "why": one.why, "next": one.next });
     (
         conclusions.findings.iter().map(one).collect(),
-        conclusions.untold.iter().map(untold).collect(),
+        conclusions.inconclusive.iter().map(not_told).collect(),
     )
 }
 
@@ -62,11 +62,11 @@ pub fn html(conclusions: &Conclusions, page: &mut Page) {
         let rows: Vec<_> = conclusions.findings.iter().map(row).collect();
         page.table(&["what", "by", "next"], &rows);
     }
-    if !conclusions.untold.is_empty() {
-        let row = |Untold { what, why, next }: &Untold| {
+    if !conclusions.inconclusive.is_empty() {
+        let row = |Inconclusive { what, why, next }: &Inconclusive| {
             vec![(*what).to_owned(), why.clone(), next.clone()]
         };
-        let rows: Vec<_> = conclusions.untold.iter().map(row).collect();
+        let rows: Vec<_> = conclusions.inconclusive.iter().map(row).collect();
         page.table(&["could not tell", "why", "next"], &rows);
     }
 }

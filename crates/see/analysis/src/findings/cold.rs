@@ -7,7 +7,7 @@
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Nanos};
 
-use super::{Finding, Seen, Stake, Untold, code, percent, size, time};
+use super::finding::{Finding, Inconclusive, Seen, Stake, code, percent, size, time};
 use crate::heat::{HeatView, ObjectHeat};
 
 /// Less is not worth naming.
@@ -24,12 +24,12 @@ const STEPS: u64 = 8;
 const MOST_OF_THEM: f64 = 0.99;
 
 /// Why it cannot be told what is cold.
-pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
     let (setup, ..) = seen.accesses?;
     let Err(why) = when(seen)? else { return never_touched(seen) };
     // Shorter intervals than these cost more than they tell.
     let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
-    Some(Untold {
+    Some(Inconclusive {
         what: "what memory is cold",
         why,
         next: format!(
@@ -41,8 +41,8 @@ pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
 }
 
 /// Of a program that ran before its recording, what it held by then and did not touch is in no row.
-fn never_touched(seen: &Seen<'_>) -> Option<Untold> {
-    seen.meta?.command.is_empty().then(|| Untold {
+fn never_touched(seen: &Seen<'_>) -> Option<Inconclusive> {
+    seen.meta?.command.is_empty().then(|| Inconclusive {
         what: "how much memory was not touched at all",
         why: "the program ran before, and only what it touched since is recorded".into(),
         next: format!("pagemill advise {}", seen.program()),

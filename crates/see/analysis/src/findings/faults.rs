@@ -2,7 +2,7 @@
 
 use pagemill_model::{Nanos, units};
 
-use super::{Finding, Seen, Stake, Untold, percent, time};
+use super::finding::{Finding, Inconclusive, Seen, Stake, percent, time};
 use crate::faults::{Category, FaultView, LOSS_LIMIT, Slow, loss};
 use crate::spikes::Spikes;
 
@@ -12,9 +12,9 @@ const PART: f64 = 0.05;
 const STALL: u64 = 1_000_000;
 
 /// That too many faults were lost.
-pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
     let (setup, _) = seen.faults?;
-    (loss(setup) > LOSS_LIMIT).then(|| Untold {
+    (loss(setup) > LOSS_LIMIT).then(|| Inconclusive {
         what: "time in page faults, and the longest of them",
         why: format!("{} of the faults were lost", percent(loss(setup))),
         next: format!("pagemill record --with faults --threshold 100us {}", seen.program()),

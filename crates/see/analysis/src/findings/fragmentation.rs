@@ -2,7 +2,7 @@
 
 use pagemill_model::Nanos;
 
-use super::{Finding, Seen, Stake, percent, time};
+use super::finding::{Finding, Seen, Stake, percent, time};
 use crate::faults::Category;
 use crate::fragmentation::timeline::FragView;
 

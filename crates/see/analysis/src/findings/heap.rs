@@ -4,7 +4,7 @@
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, units};
 
-use super::{Finding, Seen, Stake, Untold, percent, size, time};
+use super::finding::{Finding, Inconclusive, Seen, Stake, percent, size, time};
 use crate::heap::{HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
@@ -98,11 +98,11 @@ fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
 }
 
 /// That the recorded process is not the one whose memory it is.
-pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Untold> {
+pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Inconclusive> {
     let mut missing = seen.meta?.not_measured.iter();
     let missing =
         missing.find(|missing| missing.what == NotMeasured::WORKERS && seen.heap.is_some())?;
-    Some(Untold {
+    Some(Inconclusive {
         what: "who holds the memory of its child processes, which did most of the work",
         why: missing.why.clone(),
         next: format!("pagemill advise {}", seen.again()),
@@ -110,10 +110,10 @@ pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Untold> {
 }
 
 /// That nobody could say what the program's own malloc keeps free.
-pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
     let view = seen.heap?;
     let large = view.memory.as_ref()?.peak >= LEAST;
-    (large && view.live.is_none() && view.malloc.is_none()).then(|| Untold {
+    (large && view.live.is_none() && view.malloc.is_none()).then(|| Inconclusive {
         what: "what the program's malloc keeps free",
         why: "it was not read, or could not be (see not measured)".into(),
         next: format!("pagemill advise {}", seen.program()),

@@ -7,7 +7,7 @@ use pagemill_model::{Bytes, Event, Fold};
 
 use crate::addresses::ProcessAddress;
 
-use super::{Finding, Seen, Stake, percent, size};
+use super::finding::{Finding, Seen, Stake, percent, size};
 
 /// Less is not worth naming.
 const LEAST: u64 = 4 << 20;

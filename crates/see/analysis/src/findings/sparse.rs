@@ -4,7 +4,7 @@ use pagemill_model::Bytes;
 use pagemill_model::sums::sum;
 use pagemill_model::units::counted;
 
-use super::{Finding, Seen, Stake, Untold, code, percent, size, time};
+use super::finding::{Finding, Inconclusive, Seen, Stake, code, percent, size, time};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -12,10 +12,10 @@ const LEAST: u64 = 1 << 20;
 const PART: f64 = 0.05;
 
 /// That allocations were not seen, where accesses were.
-pub(super) fn untold(seen: &Seen<'_>) -> Option<Untold> {
+pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
     seen.accesses?;
     let why = seen.lacks_allocations()?;
-    Some(Untold {
+    Some(Inconclusive {
         what: "who keeps pages resident",
         why: format!("allocations were not, or not all, seen: {why}"),
         next: format!("pagemill record --with accesses {}", seen.again()),

@@ -1,7 +1,7 @@
 //! Programs of known truth, as the events that a recording of them has.
 
 use pagemill_model::fault::Flags;
-use pagemill_model::recording::NotMeasured;
+use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::{
     Access, AccessSetup, Allocation, Bytes, Event, Fault, FaultCounts, FaultSetup, FaultSum,
 };
@@ -45,8 +45,9 @@ fn accessed(time: u64, start: u64, bytes: u64, write: bool) -> impl Iterator<Ite
 }
 
 fn findings_of(events: &[Event]) -> Vec<Finding> {
-    let Conclusions { findings, untold } = conclusions_of(events, &AccessSetup::default(), None);
-    assert_eq!(untold, []);
+    let Conclusions { findings, inconclusive } =
+        conclusions_of(events, &AccessSetup::default(), None);
+    assert_eq!(inconclusive, []);
     findings
 }
 
@@ -169,7 +170,7 @@ fn a_program_that_uses_all_it_has_has_no_finding() {
 #[test]
 fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     let whats = |conclusions: &Conclusions| -> Vec<&str> {
-        conclusions.untold.iter().map(|untold| untold.what).collect()
+        conclusions.inconclusive.iter().map(|inconclusive| inconclusive.what).collect()
     };
     let subjects = |conclusions: &Conclusions| -> Vec<&str> {
         conclusions.findings.iter().map(|finding| finding.subject).collect()
@@ -192,7 +193,7 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     })));
     let conclusions = conclusions_of(&coarse, &AccessSetup::default(), None);
     assert_eq!(whats(&conclusions), ["what memory is cold"]);
-    assert!(conclusions.untold[0].why.contains("too coarse"), "{conclusions:?}");
+    assert!(conclusions.inconclusive[0].why.contains("too coarse"), "{conclusions:?}");
     assert_eq!(subjects(&conclusions), [] as [&str; 0]);
     // Without the library that notes allocations.
     let not_measured =
@@ -202,11 +203,11 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     let of_command = Meta { command, ..meta.clone() };
     // Of a Redis of 121 MiB that touched 181 pages "nothing worth changing was found", and no more.
     let attached = conclusions_of(&events, &AccessSetup::default(), Some(&meta));
-    let untold = ["how much memory was not touched at all", "who keeps pages resident"];
-    assert_eq!(whats(&attached), untold);
+    let inconclusive = ["how much memory was not touched at all", "who keeps pages resident"];
+    assert_eq!(whats(&attached), inconclusive);
     let conclusions = conclusions_of(&events, &AccessSetup::default(), Some(&of_command));
     assert_eq!(whats(&conclusions), ["who keeps pages resident"]);
-    assert!(conclusions.untold[0].why.ends_with("not all, seen: no"), "{conclusions:?}");
+    assert!(conclusions.inconclusive[0].why.ends_with("not all, seen: no"), "{conclusions:?}");
     assert_eq!(subjects(&conclusions), ["cold"]);
 }
 
@@ -359,12 +360,12 @@ fn of_a_command_whose_work_others_did_nothing_is_concluded() {
         let not_measured = vec![NotMeasured { what: what.into(), why: "one had 90 MiB".into() }];
         let command = vec!["gcc".into(), "big.c".into()];
         let meta = Meta { not_measured, command, ..Meta::default() };
-        conclude(&Seen { heap: Some(&view), meta: Some(&meta), ..Seen::default() }).untold
+        conclude(&Seen { heap: Some(&view), meta: Some(&meta), ..Seen::default() }).inconclusive
     };
     assert_eq!(missing(NotMeasured::CHILDREN), []);
-    let untold = missing(NotMeasured::WORKERS);
-    assert_eq!(untold[0].next, "pagemill advise -- gcc big.c");
-    assert_eq!(untold[0].why, "one had 90 MiB");
+    let inconclusive = missing(NotMeasured::WORKERS);
+    assert_eq!(inconclusive[0].next, "pagemill advise -- gcc big.c");
+    assert_eq!(inconclusive[0].why, "one had 90 MiB");
 }
 
 #[test]
@@ -417,7 +418,7 @@ fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
 fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     let finding = |name, returnable, pieces| {
         let found = of_malloc(name, returnable, pieces);
-        assert_eq!((found.findings.len(), found.untold.len()), (1, 0), "{found:?}");
+        assert_eq!((found.findings.len(), found.inconclusive.len()), (1, 0), "{found:?}");
         assert_eq!(found.findings[0].subject, "malloc-free");
         assert_eq!(found.findings[0].stake, Stake::Memory(Bytes((returnable + pieces) * MIB)));
         found.findings[0].clone()
@@ -432,8 +433,8 @@ fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     let other = finding("jemalloc", 150, 10);
     assert!(other.text.contains("some time after") && other.next == "pagemill advise -- CMD");
     assert_eq!(of_malloc("glibc's malloc", 20, 10), Conclusions::default(), "a seventh");
-    let untold = of_malloc("", 0, 0);
-    assert_eq!((untold.findings.len(), untold.untold.len()), (0, 1), "{untold:?}");
+    let found = of_malloc("", 0, 0);
+    assert_eq!((found.findings.len(), found.inconclusive.len()), (0, 1), "{found:?}");
 }
 
 /// Once, the next command named a process that had ended.

@@ -3,7 +3,7 @@
 use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, loss};
 use pagemill_analysis::findings::Seen;
 use pagemill_analysis::latency::{Histogram, SHARES};
-use pagemill_analysis::spikes::{Spikes, Untold};
+use pagemill_analysis::spikes::{Inconclusive, Spikes};
 use pagemill_model::{EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
 
@@ -207,7 +207,7 @@ impl Section for Faults {
             })).collect::<Vec<_>>(),
             "spikes": view.spikes.map(|spikes| json!({
                 "length_ns": spikes.length.0, "faults": spikes.faults, "bursts": spikes.bursts,
-                "told": view.untold(&self.setup, &spikes).is_none(),
+                "told": view.inconclusive(&self.setup, &spikes).is_none(),
             })),
             "mappings": view.mappings.iter().map(mapping).collect::<Vec<_>>(),
             "timeline": view.timeline.iter().map(|(at, rate, longest)| json!({
@@ -336,7 +336,7 @@ impl Faults {
     /// Whether faults explain stalls of a length, in a sentence.
     fn explained(&self, spikes: &Spikes) -> String {
         let length = spikes.length.plain();
-        if let Some(why) = self.view.untold(&self.setup, spikes) {
+        if let Some(why) = self.view.inconclusive(&self.setup, spikes) {
             return format!(
                 "cannot tell whether page faults explain stalls of {length}: {}",
                 self.why(why)
@@ -368,13 +368,15 @@ impl Faults {
     }
 
     /// Why that cannot be told, and what would tell.
-    fn why(&self, why: Untold) -> String {
+    fn why(&self, why: Inconclusive) -> String {
         match why {
-            Untold::Untimed => "they are counted and not timed here (see pagemill doctor)".into(),
-            Untold::Lost(lost) => format!(
+            Inconclusive::Untimed => {
+                "they are counted and not timed here (see pagemill doctor)".into()
+            }
+            Inconclusive::Lost(lost) => format!(
                 "{lost} of them, or of the rows of slow ones, were lost (fewer are with --threshold 100us)"
             ),
-            Untold::Short(faults, took) => format!(
+            Inconclusive::Short(faults, took) => format!(
                 "{faults} of less than {} took {} together, and not when each of them was is recorded (record with \
                  --threshold 0ns)",
                 self.setup.threshold.plain(),

@@ -47,9 +47,9 @@ pub(super) fn json(report: &Report) -> Value {
         json!({ "samples": missing.rows, "heap_parts": ranges })
     });
     let truncated = report.reader.truncated_at().map(|at| at.0);
-    let (found, untold) = findings::json(&report.conclusions);
+    let (found, inconclusive) = findings::json(&report.conclusions);
     answer.insert("findings".into(), found);
-    answer.insert("untold".into(), untold);
+    answer.insert("untold".into(), inconclusive);
     answer.insert("meta".into(), json!(report.reader.meta()));
     answer.insert("truncated_at_ns".into(), json!(truncated));
     answer.insert("missing".into(), json!(missing));
