@@ -7,7 +7,7 @@ use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_model::EventKind;
 
-use super::{Attached, Options, Process, Recorder, RecorderKind, Start};
+use super::recorder::{Attached, Options, Process, Recorder, RecorderKind, Start};
 
 /// The word `accesses`: samples of them, for the other ways of seeing accesses have loops of their own.
 pub const ACCESSES: RecorderKind = RecorderKind {

@@ -9,7 +9,7 @@ use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, Nanos};
 
-use super::{Recorder, RecorderKind, Start};
+use super::recorder::{Recorder, RecorderKind, Start};
 use crate::free_memory::FreeMemory;
 
 /// The word `frag`.

@@ -10,7 +10,7 @@ use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
 
-use super::{Recorder, RecorderKind, Start};
+use super::recorder::{Recorder, RecorderKind, Start};
 use crate::malloc_free;
 use crate::sampler::Sampler;
 

@@ -12,7 +12,7 @@ use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, MappingSample, Nanos, Pid};
 
-use super::{Attached, Options, Process, Recorder, RecorderKind, Start};
+use super::recorder::{Attached, Options, Process, Recorder, RecorderKind, Start};
 
 /// The word `hugepages`.
 pub const KIND: RecorderKind = RecorderKind {

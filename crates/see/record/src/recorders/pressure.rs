@@ -10,7 +10,7 @@ use pagemill_model::event::PressureSample;
 use pagemill_model::recording::Writer;
 use pagemill_model::{Event, EventKind, Nanos};
 
-use super::{Recorder, RecorderKind, Start};
+use super::recorder::{Recorder, RecorderKind, Start};
 
 /// The word `pressure`.
 pub const KIND: RecorderKind = RecorderKind {

@@ -20,9 +20,9 @@ use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Event, Nanos, Pid, perf_data};
 
-use super::Recorder;
 use super::mappings::Layout;
 use super::nearest::Dropped;
+use super::recorder::Recorder;
 use super::surroundings::Surroundings;
 
 /// Time between two looks at the rings.

@@ -14,9 +14,9 @@ use pagemill_model::units::counted;
 use pagemill_model::{Allocation, Event};
 use pagemill_model::{Nanos, Pid};
 
-use super::Recorder;
 use super::allocations::Allocations;
 use super::mappings::layout;
+use super::recorder::Recorder;
 use pagemill_launch::library;
 
 /// The smallest memory that is noted.

@@ -8,36 +8,8 @@ use pagemill_kernel::process::{Whose, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
 use pagemill_model::{Event, Fault, FaultSum, Nanos, Order, Pid};
 
-use super::Options;
+use super::options::{BackEnd, Options};
 use super::ring::Rings;
-
-/// A way of measuring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackEnd {
-    /// BPF at entry and exit of handle_mm_fault.
-    BpfFexit,
-    /// BPF at tracepoints and software events.
-    BpfTracepoints,
-    /// Pairs of samples in rings; works without privileges.
-    Perf,
-    /// The kernel's counters only: how many, not how long.
-    Counters,
-}
-
-impl BackEnd {
-    /// Best first: its name on the command line and in the header of a recording, and what it is.
-    pub const CHOICES: [(&str, &str, Self); 4] = [
-        ("bpf-fexit", "BPF at entry and exit of handle_mm_fault", Self::BpfFexit),
-        ("bpf-tracepoints", "BPF at tracepoints and software events", Self::BpfTracepoints),
-        ("perf", "Pairs of samples in rings; works without privileges", Self::Perf),
-        ("counters", "The kernel's counters only: how many, not how long", Self::Counters),
-    ];
-
-    /// Its name on the command line and in the header of a recording.
-    pub fn name(self) -> &'static str {
-        Self::CHOICES.iter().find(|(.., this)| *this == self).map_or("", |(name, ..)| name)
-    }
-}
 
 /// A back end at work.
 pub enum Engine {

@@ -6,6 +6,7 @@
 //! counts are written as differences, once an interval.
 
 mod engine;
+pub(super) mod options;
 mod pairing;
 mod ring;
 mod short;
@@ -21,11 +22,11 @@ use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Event, EventKind, FaultCounts, FaultSetup, Nanos, Order, Pid};
 
-pub use engine::BackEnd;
 use engine::{Counts, Engine, Opened};
+pub use options::{BackEnd, Options};
 
 use super::mappings::Layout;
-use super::{Recorder, RecorderKind, Start};
+use super::recorder::{Recorder, RecorderKind, Start};
 
 /// The word `faults`.
 pub const KIND: RecorderKind = RecorderKind {
@@ -55,19 +56,6 @@ pub enum Target {
     Command,
     /// Running.
     Attached,
-}
-
-/// What is asked of the recorder.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Faults from here on have a row of their own.
-    pub threshold: Nanos,
-    /// Shorter ones of a thread have a row together each time that they took so long, if at all.
-    pub sum: Option<Nanos>,
-    /// This back end and no other.
-    pub back_end: Option<BackEnd>,
-    /// Time between counts.
-    pub interval: Duration,
 }
 
 /// Faults of one process and of all that it starts.
