@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::csr::Graph;
-use super::{EMPTY, timed, trials};
+use super::trial::{EMPTY, timed, trials};
 use crate::program::{Outcome, Params};
 use crate::team;
 

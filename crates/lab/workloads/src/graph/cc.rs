@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use pagemill_model::random::Random;
 
 use super::csr::Graph;
-use super::{timed, trials};
+use super::trial::{timed, trials};
 use crate::program::{Outcome, Params};
 use crate::team;
 

@@ -1,7 +1,7 @@
 //! `gap-pr`: PageRank by iteration, each vertex pulling from its neighbours, until all changes together are below 1e-4.
 
 use super::csr::Graph;
-use super::{timed, trials};
+use super::trial::{timed, trials};
 use crate::program::{Outcome, Params};
 use crate::team;
 

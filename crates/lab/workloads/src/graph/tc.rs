@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::csr::Graph;
-use super::{timed, trials};
+use super::trial::{timed, trials};
 use crate::program::{Outcome, Params};
 use crate::team;
 

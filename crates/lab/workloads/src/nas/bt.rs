@@ -12,8 +12,8 @@ use super::flow::{
     self, C2, CONDUCTION, DAMPING, Flow, GAMMA, Motion, NORMAL, Size, State, VISCOSITY, columns,
     sizes,
 };
-use super::team;
 use crate::program::{Outcome, Params};
+use crate::team;
 
 const SIZES: [Size; 4] = sizes! {
     12 60 0.01

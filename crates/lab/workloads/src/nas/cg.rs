@@ -9,10 +9,11 @@
 
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{agrees, team};
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const CONDITION: f64 = 0.1;
 const STEPS: usize = 25;

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::class::Class;
-use super::team;
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 /// Measures are smaller, and ranks times measures are summed modulo it.
 const BOUND: u64 = 31_415;

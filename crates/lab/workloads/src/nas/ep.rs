@@ -9,10 +9,11 @@
 
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
 use super::pseudorandom::Stream;
-use super::{agrees, team};
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const SEED: u64 = 271_828_183;
 /// Pairs in a batch (2^16): the unit in which work is split, so sums add up in the specified order.

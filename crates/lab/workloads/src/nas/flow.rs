@@ -14,9 +14,10 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
-use super::team;
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 /// Density, three momenta, energy.
 pub(super) type State = [f64; 5];
@@ -221,7 +222,7 @@ impl Flow {
         {
             for part in 0..5 {
                 let what = format!("norm {} of the {what}", part + 1);
-                super::agrees(class, &what, found[part], published[part], TOLERANCE)?;
+                agrees(class, &what, found[part], published[part], TOLERANCE)?;
             }
         }
         Ok(format!(

@@ -13,11 +13,12 @@
 use std::f64::consts::PI;
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::team;
 use crate::complex::Complex;
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const ALPHA: f64 = 1e-6;
 const TOLERANCE: f64 = 1e-12;
@@ -132,7 +133,7 @@ fn evolve(class: Class, mut frequencies: Vec<Stored>, threads: usize) -> Result<
             [("real part", sum.re, real), ("imaginary part", sum.im, imaginary)]
         {
             let what = format!("{what} of checksum {}", iteration + 1);
-            super::agrees(class, &what, found, published, TOLERANCE)?;
+            agrees(class, &what, found, published, TOLERANCE)?;
         }
     }
     Ok(())

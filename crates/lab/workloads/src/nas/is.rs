@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::team;
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const ITERATIONS: usize = 10;
 

@@ -17,12 +17,13 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
 use super::flow::{
     C2, CONDUCTION, DAMPING, Flow, GAMMA, Motion, NORMAL, Size, State, VISCOSITY, columns, sizes,
 };
-use super::{agrees, team};
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 /// Over-relaxation.
 const OMEGA: f64 = 1.2;

@@ -14,10 +14,11 @@
 
 use std::time::Instant;
 
+use super::agreement::agrees;
 use super::class::Class;
 use super::pseudorandom::{SEED, Stream};
-use super::{agrees, team};
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const TOLERANCE: f64 = 1e-8;
 /// Charges of each sign.

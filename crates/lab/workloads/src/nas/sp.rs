@@ -17,8 +17,8 @@ use super::flow::{
     self, C1C5, C2, DAMPING, DISSIPATION, Flow, GAMMA, Motion, Size, State, VISCOSITY, columns,
     sizes,
 };
-use super::team;
 use crate::program::{Outcome, Params};
+use crate::team;
 
 /// Lines that are solved at a time.
 const LANES: usize = 4;

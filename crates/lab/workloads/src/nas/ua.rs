@@ -24,9 +24,10 @@ use std::time::Instant;
 use self::element::{EDGE, Operators, POINTS, Values, places};
 use self::mesh::{Ball, Cell, Mesh};
 use self::mortar::{MOST, Mortar, Places, Shape};
+use super::agreement::agrees;
 use super::class::Class;
-use super::{agrees, team};
 use crate::program::{Outcome, Params, Report};
+use crate::team;
 
 const TOLERANCE: f64 = 1e-8;
 /// Speed of the ball along each axis.
