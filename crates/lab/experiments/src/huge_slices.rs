@@ -19,9 +19,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod measured;
-
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+mod options;
+mod subject;
 
 use anyhow::Result;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, median, ratio_of_medians};
@@ -32,116 +31,16 @@ use serde_json::{Value, json};
 use crate::apart::{Apart, Tables};
 use crate::coverage::{self, CBMM};
 use crate::reproduce::cell::Cell;
-use crate::reproduce::definition::{self, Definition};
-use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
 use crate::{Table, claim, dash};
+use options::{ALL, EXACT, MEASURED, NONE, ROUND, programs};
+pub use options::{FILE, NAME, Options, Runs};
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{self, LineChart};
-
-/// Its name on the command line.
-pub const NAME: &str = "huge-slices";
-
-/// What it runs.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Runs {
-    /// Runs by which a profile is measured.
-    measured: usize,
-    /// In these ways profiles are made wrong.
-    ways: Vec<String>,
-    programs: Vec<String>,
-    /// Of each program its scale, keys, bytes or rows.
-    sizes: BTreeMap<String, String>,
-}
-
-/// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../experiments/huge-slices.toml")));
-
-/// All programs.
-fn programs() -> Vec<&'static str> {
-    FILE.full.runs.programs.iter().map(String::as_str).collect()
-}
-
-/// The arms: what its slices are worth, and a round of runs.
-const MEASURED: &str = "measured";
-const ROUND: &str = "profiles";
-
-/// The profiles that are not made wrong.
-const NONE: &str = "no huge pages";
-const ALL: &str = "all huge pages";
-const EXACT: &str = "as measured";
-
-/// How much of it.
-#[derive(Clone, Debug)]
-pub struct Options {
-    quick: bool,
-    programs: Vec<&'static str>,
-    runs: usize,
-    repetitions: u32,
-    seed: u64,
-}
-
-impl Options {
-    /// As in the file.
-    pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
-        let size = FILE.size(quick);
-        let programs = size.runs.programs.iter().map(String::as_str).collect();
-        let repetitions = repetitions.unwrap_or(size.repetitions);
-        Self { quick, programs, runs: size.runs.measured, repetitions, seed }
-    }
-
-    /// Some programs only.
-    ///
-    /// # Errors
-    /// For what is none, with the one that may have been meant.
-    pub fn only(&mut self, names: Option<&[String]>) -> Result<()> {
-        self.programs = names
-            .map_or(Ok(self.programs.clone()), |names| chosen("program", &programs(), names))?;
-        Ok(())
-    }
-
-    fn size(&self, program: &str) -> &'static str {
-        FILE.size(self.quick).runs.sizes.get(program).map_or("1", String::as_str)
-    }
-
-    fn ways(&self) -> &'static [String] {
-        &FILE.size(self.quick).runs.ways
-    }
-}
-
-/// What the slices of a program are worth.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-struct Subject {
-    runs: usize,
-    /// Seconds without huge pages, and with all.
-    none: Option<f64>,
-    all: Option<f64>,
-    /// Of a run, in seconds.
-    error: f64,
-    /// Of each slice: seconds that it is worth, and their deviation.
-    benefits: Vec<(f64, f64)>,
-    intervals: Vec<(f64, f64)>,
-    /// How many are told apart from none.
-    sure: usize,
-    profile: String,
-    /// Chunks: whether on the heap, and where.
-    places: Vec<(bool, u64)>,
-    /// Of the parts of `slices` that are chased, how many are the greatest.
-    found: Option<usize>,
-}
-
-/// A run under a profile.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-struct Arm {
-    name: String,
-    huge: usize,
-    seconds: f64,
-}
+use subject::{Arm, Subject};
 
 /// What a cell tells.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -271,17 +170,6 @@ impl Sliced {
             ![NONE, ALL, EXACT].contains(&name.as_str()) && runs.iter().any(|run| run.huge > 0)
         });
         wrong.filter_map(|(name, _)| Some((name.as_str(), self.ratio(name, seed)?.value))).collect()
-    }
-}
-
-impl Subject {
-    /// Share of all benefit that the greatest tenth of the slices has.
-    fn top_tenth(&self) -> Option<f64> {
-        let mut gains: Vec<f64> = self.benefits.iter().map(|(mean, _)| mean.max(0.0)).collect();
-        gains.sort_by(|a, b| b.total_cmp(a));
-        let all: f64 = gains.iter().sum();
-        let top: f64 = gains.iter().take(gains.len().div_ceil(10)).sum();
-        (all > 0.0).then(|| top / all)
     }
 }
 

@@ -16,6 +16,8 @@
 //! have what was measured by then.
 
 mod accesses;
+mod options;
+mod outcome;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,60 +25,26 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_analysis::statistics::median;
 use pagemill_kernel::thp;
 use pagemill_model::Pid;
 use pagemill_model::random::Random;
 use pagemill_model::recording::Reader;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::Table;
 use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
-use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::keep::Of;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
-use crate::{Table, dash};
-
-/// Its name on the command line.
-pub const NAME: &str = "overhead";
-
-/// What it runs.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Runs {
-    /// Scale of the program that touches memory.
-    touch: String,
-    /// Scale of the program of single steps.
-    steps: String,
-    /// NAS kernels, and their class.
-    kernels: Vec<String>,
-    class: String,
-    /// Runs of these, and of the steps.
-    accesses: u32,
-    /// Accesses of the recording that is opened.
-    opened: u64,
-}
-
-/// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../experiments/overhead.toml")));
-
-/// The cases that are no kernels.
-const FAULTS: &str = "faults";
-const STEPS: &str = "steps";
-const OPENING: &str = "opening";
-
-/// The arms of what is recorded, and of what is not.
-const NATIVE: &str = "native";
-const RECORDED: &str = "recorded";
-const BUDGET: &str = "budget";
+use options::{BUDGET, FAULTS, NATIVE, OPENING, RECORDED, STEPS};
+pub use options::{FILE, NAME, Options, Runs};
+pub use outcome::Outcome;
+use outcome::{Goal, at_most, shown};
 
 /// The arm that runs as the user `nobody`, and that user.
 const AS_NOBODY: &str = "perf-nobody";
@@ -95,29 +63,6 @@ const BACK_ENDS: [(&str, Option<[&str; 2]>); 7] = [
 
 /// Figures of a run, by name.
 type Figures = BTreeMap<String, f64>;
-
-/// How much of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    quick: bool,
-    repetitions: u32,
-    /// Of what is recorded with accesses.
-    accesses: u32,
-    seed: u64,
-}
-
-impl Options {
-    /// As in the file.
-    pub fn new(quick: bool, repetitions: Option<u32>, seed: u64) -> Self {
-        let size = FILE.size(quick);
-        let of = |own: u32| repetitions.unwrap_or(own);
-        Self { quick, repetitions: of(size.repetitions), accesses: of(size.runs.accesses), seed }
-    }
-
-    fn runs(self) -> &'static Runs {
-        &FILE.size(self.quick).runs
-    }
-}
 
 /// The cells of the experiment.
 pub struct Costs<'a> {
@@ -333,54 +278,7 @@ impl Apart for Costs<'_> {
     }
 }
 
-/// What came of it.
-pub struct Outcome {
-    options: Options,
-    finished: Vec<Finished>,
-}
-
-/// A goal: what, the limit, the figure, its digits, whether it is met.
-type Goal = (String, String, Option<f64>, usize, Option<bool>);
-
-/// A goal that is met up to a limit.
-fn at_most(goal: &str, most: f64, here: Option<f64>, digits: usize) -> Goal {
-    (goal.to_owned(), format!("{most}"), here, digits, here.map(|here| here <= most))
-}
-
-fn shown(value: Option<f64>, digits: usize) -> String {
-    dash(value.map(|value| format!("{value:.digits$}")))
-}
-
 impl Outcome {
-    /// What cells that were run anywhere came to.
-    pub(crate) fn collected(finished: &[Finished], of: Of) -> Self {
-        let options = Options::new(of.scale < 1.0, None, of.seed);
-        Self { options, finished: finished.to_vec() }
-    }
-
-    fn cells(&self, case: &str, arm: &str) -> impl Iterator<Item = &Result<Ran, String>> {
-        let cells = self.finished.iter();
-        cells.filter(move |(cell, _)| cell.case == case && cell.arm == arm).map(|(_, ran)| ran)
-    }
-
-    /// A figure of each run.
-    fn values(&self, case: &str, arm: &str, figure: &str) -> Vec<f64> {
-        let ran = self.cells(case, arm).filter_map(|ran| ran.as_ref().ok());
-        ran.filter_map(|ran| ran.metrics.get(figure).copied()).collect()
-    }
-
-    fn middle(&self, case: &str, arm: &str, figure: &str) -> Option<f64> {
-        median(&self.values(case, arm, figure))
-    }
-
-    /// Why an arm has no figures.
-    fn why(&self, case: &str, arm: &str) -> Option<String> {
-        self.cells(case, arm).find_map(|ran| match ran {
-            Ok(ran) => ran.notes.first().cloned(),
-            Err(why) => Some(why.clone()),
-        })
-    }
-
     /// What an arm adds to a touch, microseconds.
     fn added(&self, arm: &str) -> Option<f64> {
         let touch = |arm| self.middle(FAULTS, arm, "touch_p50_us");

@@ -12,9 +12,9 @@ use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
 use pagemill_sim::surface::Effort;
 use pagemill_sim::workload::{self, Workload};
 
-use super::{
-    ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, Line, Options, Report, SAMPLE_LOG, at, score,
-};
+use super::cell::{ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, SAMPLE_LOG, at};
+use super::options::Options;
+use super::report::{Line, Report, score};
 
 /// What the name of a figure ends in whose kernel has huge pages.
 const THP: &str = "+thp";

@@ -3,8 +3,9 @@
 use pagemill_report::draw::chart::{Heat, HeatMap, LineChart, Series};
 use pagemill_report::draw::html::Page;
 
+use super::cell::Cell;
+use super::report::{Line, Report};
 use super::text::{describe, unique};
-use super::{Cell, Line, Report};
 
 /// The error at which a cell has its full colour.
 const FULL: f64 = 0.2;
@@ -129,7 +130,7 @@ mod tests {
                 points: vec![[0.0, 5.0, 0.5], [1.0, 10.0, 0.6]],
                 best: 10.0,
             }],
-            sensitivity: vec![super::super::Influence {
+            sensitivity: vec![super::super::report::Influence {
                 key: "dram.faw".into(),
                 cells: vec![("135 ns".into(), "3x".into(), 0.01, -0.02)],
             }],

@@ -38,8 +38,10 @@ use pagemill_policy::tier::{Littles, Load, Loads, Tier};
 use pagemill_sim::surface::Surface;
 use pagemill_sim::workload::{self, GIB, Workload};
 
+use super::cell::Cell;
 use super::figures::setup;
-use super::{Cell, Options, Report, Score};
+use super::options::Options;
+use super::report::{Report, Score};
 
 /// Quanta before the load changes.
 const BEFORE: usize = 10_000;

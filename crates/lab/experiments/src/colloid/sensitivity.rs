@@ -11,8 +11,10 @@ use pagemill_sim::run::Setup;
 use pagemill_sim::surface::{self, Effort, Point};
 use pagemill_sim::workload::{self, Workload};
 
+use super::cell::{LATENCIES, LOADS};
 use super::figures::{Bench, both, setup};
-use super::{Influence, LATENCIES, LOADS, Options, Report};
+use super::options::Options;
+use super::report::{Influence, Report};
 
 /// A load and what it changes: the ratio of 6c in a row, or the two throughputs of 8b.
 #[derive(Clone, Copy)]

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::{Cell, Report, Score};
+use super::cell::Cell;
+use super::report::{Report, Score};
 
 impl Report {
     /// The report as text.

@@ -19,7 +19,8 @@ use pagemill_tracer::Ended;
 use pagemill_tracer::advise::{self, CHUNK, Place};
 use pagemill_workloads::programs::slices::{CHASED, PART, PARTS};
 
-use super::{ALL, Arm, EXACT, NONE, Options, Subject};
+use super::options::{ALL, EXACT, NONE, Options};
+use super::subject::{Arm, Subject};
 use crate::reproduce::target::Interrupted;
 
 /// Starts a server on the socket $1, has it set $2 new keys of 2 KB, and ends it.
@@ -248,7 +249,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let executable = std::env::current_exe().unwrap();
         let options = Options::new(true, None, 1);
-        for name in super::super::programs() {
+        for name in super::super::options::programs() {
             let words = command(&executable, name, options.size(name), room.path()).unwrap();
             assert!(words.len() >= 3, "{name}: {words:?}");
         }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use pagemill_analysis::statistics::median;
 
-use super::{BUDGET, Goal, NATIVE, OPENING, Outcome, RECORDED, STEPS, at_most, shown};
+use super::options::{BUDGET, NATIVE, OPENING, RECORDED, STEPS};
+use super::outcome::{Goal, Outcome, at_most, shown};
 use crate::{Table, coverage};
 
 /// Bytes of all files in a directory and below.
