@@ -1,6 +1,8 @@
 //! What cores do: issue, walk, wait for lines, retire, stream, copy.
 
-use super::{Bench, Flight, Kind, Purpose, Walks, of, what};
+use super::bench::{Bench, Flight, Purpose};
+use super::event::{of, what};
+use super::group::{Kind, Walks};
 use crate::stream::Ask;
 
 /// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is
