@@ -595,7 +595,8 @@ fn state(arm: &Arm) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lever::{Estimate, Lever, REGISTRY};
+    use crate::lever::{Estimate, Lever};
+    use crate::levers::REGISTRY;
     use crate::look::Seen;
     use crate::session::options;
 

@@ -105,7 +105,7 @@ pub(crate) fn given_up(arms: &[Arm]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lever::REGISTRY;
+    use crate::levers::REGISTRY;
 
     #[test]
     fn memory_that_ran_out_is_not_told_as_a_broken_command() {

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::changed;
 use crate::arm::{Arm, State};
-use crate::lever::{Lever as _, REGISTRY};
-use crate::levers::{malloc_huge::MallocHuge, never::Never};
+use crate::lever::Lever as _;
+use crate::levers::{REGISTRY, malloc_huge::MallocHuge, never::Never};
 use crate::rule::{COUNTED, Change, Figures, Quantity, Runs};
 use crate::session::Advice;
 

@@ -27,7 +27,8 @@ use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
-use crate::lever::{Lever, REGISTRY, Start, Target};
+use crate::lever::{Lever, Start, Target};
+use crate::levers::REGISTRY;
 use crate::levers::colder::Colder;
 use crate::levers::plain::PLAIN;
 use crate::look::{Seen, wrapped};

@@ -1,8 +1,7 @@
 //! Levers: ways to start a command that may cost it less memory or time, without changing it.
 //!
-//! A lever is a file of this folder's `levers` and a line in [`REGISTRY`], which begins with what asks least of who
-//! uses it: of two that do the same the first is chosen. A command is started under a lever by the very words that are
-//! recommended in the end, so what was measured is what is had.
+//! A lever is a file of this folder's `levers` and a line in its `REGISTRY`. A command is started under a lever by the
+//! very words that are recommended in the end, so what was measured is what is had.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -14,31 +13,7 @@ use pagemill_launch::program::{self, Verdict};
 use pagemill_model::Pid;
 
 pub use crate::estimate::Estimate;
-use crate::levers;
 use crate::look::Seen;
-
-/// All levers, what asks least first.
-pub const REGISTRY: &[&dyn Lever] = &[
-    &levers::arenas::Arenas,
-    &levers::trim::Trim,
-    &levers::rest::Rest,
-    &levers::malloc_huge::MallocHuge,
-    &levers::purge::AT_ONCE,
-    &levers::purge::BEHIND,
-    &levers::purge::MIMALLOC,
-    &levers::never::Never,
-    &levers::allocators::JEMALLOC,
-    &levers::allocators::MIMALLOC,
-    &levers::allocators::TCMALLOC,
-    &levers::plain::Plain,
-    &levers::compact::Compact,
-    &levers::medium::Medium,
-    &levers::always::Always,
-    &levers::tried::Tried,
-    &levers::ahead::Ahead,
-    &levers::ksm::Ksm,
-    &levers::colder::Colder,
-];
 
 /// One way.
 pub trait Lever: Sync {
@@ -211,13 +186,5 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(String::from_utf8(words.stdout).unwrap(), "a b\nit's\nplain-1.0\n\n");
-    }
-
-    #[test]
-    fn levers_have_names_of_their_own() {
-        let mut names: Vec<&str> = REGISTRY.iter().map(|lever| lever.name()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), REGISTRY.len());
     }
 }

@@ -16,7 +16,8 @@ use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
-use crate::lever::{Lever, REGISTRY, Start, Target};
+use crate::lever::{Lever, Start, Target};
+use crate::levers::REGISTRY;
 use crate::look::{Cold, Seen};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};

@@ -48,11 +48,11 @@
 
 use pagemill_model::page::PER_HUGE;
 
+use super::account::{Account, Decision, Estimate, Term, Unit};
+use super::action::{Action, Moment};
+use super::kind::{Given, Goal, Means, Policy, Tries};
 use super::trials::{KEPT, Tally, has_helper};
-use super::{
-    Account, Action, Decision, Estimate, Figure, Given, Goal, Means, Moment, Policy, Term, Tries,
-    Unit, View,
-};
+use super::view::{Figure, View};
 
 /// Share of the program's CPU time that trials may cost, in thousandths.
 pub const BUDGET: u64 = 10;

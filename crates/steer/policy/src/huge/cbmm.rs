@@ -15,7 +15,10 @@
 //! is taken as the expensive case, as the original has no absent values. Known oddities are kept: eager rows of
 //! published profiles have benefit 1 and never reach 10 us; without a free block nothing below 2^32 cycles pays.
 
-use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Term, Unit, View};
+use super::account::{Account, Estimate, Term, Unit};
+use super::action::{Action, Moment};
+use super::kind::{Means, Policy};
+use super::view::{Figure, View};
 
 /// Allocation without a free block of order 9: 2^32 cycles.
 pub const NO_BLOCK: u64 = 1 << 32;

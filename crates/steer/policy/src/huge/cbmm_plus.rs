@@ -41,7 +41,10 @@ use std::ops::Range;
 
 use pagemill_model::page::{HUGE, PER_HUGE};
 
-use super::{Account, Action, Estimate, Figure, Means, Moment, Policy, Scans, Term, Unit, View};
+use super::account::{Account, Estimate, Term, Unit};
+use super::action::{Action, Moment};
+use super::kind::{Means, Policy, Scans};
+use super::view::{Figure, View};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
 pub const PRESSURE: Range<u64> = 700..850;

@@ -12,7 +12,10 @@
 
 use pagemill_model::page::PER_HUGE;
 
-use super::{Action, Estimate, Means, Moment, Policy, Scans, View};
+use super::account::Estimate;
+use super::action::{Action, Moment};
+use super::kind::{Means, Policy, Scans};
+use super::view::View;
 
 /// Bins of accessed pages (`MAX_BINS` of the artifact).
 pub const BINS: u64 = 12;

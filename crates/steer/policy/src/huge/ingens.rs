@@ -10,7 +10,10 @@
 
 use pagemill_model::page::PER_HUGE;
 
-use super::{Action, Estimate, Means, Policy, Scans, View};
+use super::account::Estimate;
+use super::action::Action;
+use super::kind::{Means, Policy, Scans};
+use super::view::View;
 
 /// The published utilisation threshold, percent.
 pub const UTILISATION: u64 = 90;

@@ -12,7 +12,10 @@
 
 use pagemill_model::page::PER_HUGE;
 
-use super::{Action, Estimate, Given, Means, Policy, View};
+use super::account::Estimate;
+use super::action::Action;
+use super::kind::{Given, Means, Policy};
+use super::view::View;
 
 /// khugepaged's default `max_ptes_none`.
 pub const MAX_ABSENT: u64 = 511;

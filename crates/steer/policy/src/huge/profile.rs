@@ -25,7 +25,8 @@ use std::fmt;
 
 use pagemill_model::named;
 
-use super::{Section, Unit};
+use super::account::Unit;
+use super::view::Section;
 
 mod lookup;
 pub use lookup::{Mapping, Range};

@@ -1,6 +1,7 @@
 use pagemill_model::page::HUGE;
 use proptest::prelude::*;
 
+use super::trials::Trials;
 use super::*;
 
 fn measured(costs: [u64; 8]) -> Costs {

@@ -29,7 +29,7 @@ use std::ops::RangeInclusive;
 
 use pagemill_model::page::HUGE;
 
-use super::Action;
+use super::action::Action;
 
 /// The arms, those without a helper first.
 pub const ARMS: [Action; 6] = [

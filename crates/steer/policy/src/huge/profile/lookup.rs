@@ -7,7 +7,7 @@ use super::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_model::PageRange;
 use pagemill_model::page::{BASE, HUGE};
 
-use crate::huge::{Figure, Section};
+use crate::huge::view::{Figure, Section};
 
 /// A mapping, as the quantities of a profile see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
