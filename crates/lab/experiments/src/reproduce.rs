@@ -31,6 +31,7 @@ pub mod found;
 pub mod html;
 pub mod input;
 pub mod keep;
+pub mod machine;
 pub mod measured;
 pub mod outcome;
 pub mod plan;

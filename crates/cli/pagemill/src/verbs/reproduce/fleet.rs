@@ -1,7 +1,7 @@
 //! `reproduce --on` and `--cell`: the cells of a run on many machines, and one of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,24 +14,19 @@ use pagemill_experiments::fleet::scripts::Here;
 use pagemill_experiments::fleet::{parallel, slurm};
 use pagemill_experiments::reproduce::arm::Machine;
 use pagemill_experiments::reproduce::cell::Cell;
+use pagemill_experiments::reproduce::chosen::OTHERS;
 use pagemill_experiments::reproduce::experiment;
 use pagemill_experiments::reproduce::input::Inputs;
 use pagemill_experiments::reproduce::keep::{self, Keep};
 use pagemill_experiments::reproduce::outcome::Outcome;
-use pagemill_experiments::reproduce::plan::{Options, Plan, Skipped};
-use pagemill_experiments::reproduce::series::{self, Series as _, Turn};
+use pagemill_experiments::reproduce::plan::{Options, Plan};
+use pagemill_experiments::reproduce::series;
 use pagemill_experiments::reproduce::target::{Interrupted, Stage};
 
-use super::{Arguments, Asked, ENDING, OTHERS, nothing_runs, say_skipped};
-
-/// What is to run.
-pub(super) struct Planned {
-    pub(super) turns: Vec<Turn>,
-    /// What does not, and why.
-    skipped: Vec<Skipped>,
-    /// Experiments that cannot run on this machine.
-    pub(super) missing: Vec<&'static str>,
-}
+use super::absent::{nothing_runs, say_skipped};
+use super::arguments::Arguments;
+use super::asked::Asked;
+use super::stage::{ENDING, stage};
 
 /// What runs cells on machines.
 enum Engine {
@@ -133,47 +128,6 @@ impl Arguments {
         Ok(self.matrix_of(&planned))
     }
 
-    /// The cells of a plan and of what was asked for that has tables of its own, which may refuse what was chosen.
-    pub(super) fn planned(
-        &self,
-        apart: &[&'static str],
-        plan: &Plan,
-        stage: &Stage<'_>,
-        inputs: &Inputs,
-    ) -> Result<Planned> {
-        let mut planned = Planned {
-            turns: plan.runs(stage, inputs, &self.options()).turns(),
-            skipped: plan.skipped.clone(),
-            missing: Vec::new(),
-        };
-        for &name in apart {
-            let missing = self.measured(name, stage, inputs)?.and_then(|one| one.missing());
-            planned.missing.extend(missing.map(|_| name));
-            let Some(mut series) = self.series(name, stage, inputs)? else { continue };
-            planned.skipped.extend(series.leave_out(None).into_iter().map(|reason| Skipped {
-                experiment: name.to_owned(),
-                arm: None,
-                reason,
-            }));
-            planned.turns.extend(series.turns());
-        }
-        Ok(planned)
-    }
-
-    /// These cells as a matrix.
-    pub(super) fn matrix_of(&self, planned: &Planned) -> Matrix {
-        Matrix {
-            schema: 1,
-            experiments: self.experiments.clone(),
-            programs: self.programs.clone(),
-            options: self.options(),
-            cells: planned.turns.iter().map(|turn| turn.cell.name()).collect(),
-            skipped: planned.skipped.clone(),
-            machine: super::machine_facts(),
-            seconds: planned.turns.iter().map(|turn| Some(turn.seconds)).collect(),
-        }
-    }
-
     /// Runs one cell of the matrix in the results directory, unless it is finished.
     pub(super) fn one_cell(&self, called: &str) -> Result<Exit> {
         let results = self.output.as_deref().context("--cell is of a results directory: -o DIR")?;
@@ -222,35 +176,6 @@ impl Arguments {
             }
         }
     }
-
-    /// What would run experiments of a matrix here.
-    fn of(matrix: &Matrix) -> Self {
-        let options = matrix.options.clone();
-        Self {
-            experiments: matrix.experiments.clone(),
-            list: false,
-            quick: options.quick,
-            reps: options.repetitions,
-            arms: options.arms,
-            programs: matrix.programs.clone(),
-            seed: options.seed,
-            scale: options.scale,
-            settle: options.settle,
-            full_size: options.full_size,
-            output: None,
-            force: true,
-            json: false,
-            from_kept: None,
-            on: None,
-            dry_run: false,
-            cell: None,
-        }
-    }
-}
-
-/// Where a cell runs.
-pub(super) fn stage(signals: &signal::Signals, executable: PathBuf) -> Stage<'_> {
-    Stage { linux: Linux::live(), executable, signals, every: Duration::from_millis(100) }
 }
 
 /// A run of a program on an allocator.

@@ -16,8 +16,9 @@ use pagemill_experiments::reproduce::plan::Options;
 use pagemill_experiments::reproduce::{definition, keep, plan, series};
 use pagemill_experiments::{moca, overhead};
 
-use super::fleet::stage;
-use super::{Arguments, Asked};
+use super::arguments::Arguments;
+use super::asked::Asked;
+use super::stage::stage;
 
 /// What there is to say of an experiment: facts by name.
 struct Entry<'a> {
