@@ -21,7 +21,7 @@ use pagemill_model::perf_data::bit::{ADDR, CPU, IDENTIFIER, IP, RAW, TID, TIME};
 use crate::access_samples::opened;
 use crate::bpf::accesses::Access;
 use crate::bytes::{long, word};
-use crate::perf_event::{Attributes, Event, Ring, What};
+use crate::perf_event::{Attributes, Counter, Event, Ring};
 use crate::{Error, Kind, Linux, Result, tracefs};
 
 /// What tells of faults.
@@ -59,12 +59,12 @@ impl Faults {
                 .iter()
                 .map(|name| {
                     let number = tracefs::number(linux, &format!("exceptions/{name}"))?;
-                    let event = Attributes::sampling(What::Tracepoint(number), 1);
+                    let event = Attributes::sampling(Counter::Tracepoint(number), 1);
                     Ok(event.holding(IDENTIFIER | TID | TIME | CPU | RAW, 0).inherited())
                 })
                 .collect::<Result<_>>()?,
             Source::Software => {
-                let event = Attributes::sampling(What::PageFaults, 1);
+                let event = Attributes::sampling(Counter::PageFaults, 1);
                 vec![event.holding(IDENTIFIER | IP | TID | TIME | ADDR | CPU, 0).inherited()]
             }
         };

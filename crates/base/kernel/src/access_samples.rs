@@ -23,7 +23,7 @@ use pagemill_model::perf_data::bit::{
 };
 
 use crate::bytes::{long, word};
-use crate::perf_event::{Attributes, Event, Ring, Target, What};
+use crate::perf_event::{Attributes, Counter, Event, Ring, Target};
 use crate::{Error, Kind, Linux, Result};
 
 /// Where samples come from.
@@ -89,9 +89,9 @@ pub enum Sampled {
     Instruction(Registers),
 }
 
-/// What is told of threads.
+/// What happened in a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ThreadEvent {
     /// A sample.
     Sample(Sample),
     /// A process mapped code of a file.
@@ -187,14 +187,14 @@ impl Samples {
     }
 
     /// Hands on what there is, with its time (ns of CLOCK_MONOTONIC); what one processor tells is in order.
-    pub fn read(&mut self, mut each: impl FnMut(u64, Told)) {
+    pub fn read(&mut self, mut each: impl FnMut(u64, ThreadEvent)) {
         let (source, lost) = (self.source, &mut self.lost);
         for ring in &mut self.rings {
             ring.read_raw(|kind, misc, body| match kind {
                 2 => *lost += long(body, 8).unwrap_or(0),
                 9 => {
                     if let Some(sample) = parse(source, body) {
-                        each(sample.time, Told::Sample(sample));
+                        each(sample.time, ThreadEvent::Sample(sample));
                     }
                 }
                 _ => {
@@ -209,7 +209,7 @@ impl Samples {
 
 /// What a record of another kind tells. Of a clock they end with: process 4, thread 4 | time 8 | cpu 4, 0 4 |
 /// identifier 8.
-fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
+fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, ThreadEvent)> {
     const NAMED: u32 = 3;
     const FORKED: u32 = 7;
     const MAPPED: u32 = 10;
@@ -218,13 +218,13 @@ fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, Told)> {
     let pid = |at| word(body, at).map(Pid);
     let process = pid(0)?;
     let told = match kind {
-        NAMED if misc & BY_EXEC != 0 => Told::Executed(process),
-        FORKED if pid(4)? != process => Told::Forked { parent: pid(4)?, child: process },
+        NAMED if misc & BY_EXEC != 0 => ThreadEvent::Executed(process),
+        FORKED if pid(4)? != process => ThreadEvent::Forked { parent: pid(4)?, child: process },
         MAPPED => {
             let path = body.get(64..body.len().checked_sub(32)?)?;
             let path = path.split(|byte| *byte == 0).next()?;
             let (start, length) = (long(body, 8)?, long(body, 16)?);
-            Told::Mapped(
+            ThreadEvent::Mapped(
                 process,
                 MappedCode {
                     start,
@@ -335,20 +335,20 @@ fn mapped(event: Event, attributes: &Attributes, target: Target, sizes: &[usize]
 fn attributes(linux: &Linux, source: Source, period: u64) -> Result<Vec<Attributes>> {
     match source {
         Source::Clock => {
-            let clock = Attributes::sampling(What::CpuClock, period);
+            let clock = Attributes::sampling(Counter::CpuClock, period);
             Ok(vec![clock.holding(CLOCK, REGISTERS).inherited().user_only().telling_layout()])
         }
         Source::Ibs => {
             let kind = unit(linux, "ibs_op")?;
             // The unit counts in sixteenths.
-            let event = Attributes::sampling(What::Unit { kind, config: 0 }, period & !15);
+            let event = Attributes::sampling(Counter::Unit { kind, config: 0 }, period & !15);
             Ok(vec![event.holding(HARDWARE, 0).inherited()])
         }
         Source::Pebs => {
             let kind = unit(linux, "cpu")?;
             let event = |name: &str| -> Result<Attributes> {
                 let (config, config1) = described(linux, name)?;
-                let event = Attributes::sampling(What::Unit { kind, config }, period);
+                let event = Attributes::sampling(Counter::Unit { kind, config }, period);
                 Ok(event.config1(config1).precise().holding(HARDWARE, 0).inherited().user_only())
             };
             let mut all = Vec::new();
@@ -439,17 +439,17 @@ mod tests {
         mapped.extend_from_slice(&end);
         let (path, inode) = ("/bin/one".to_owned(), 42);
         let code = MappedCode { start: 0x1000, end: 0x4000, offset: 0x2000, inode, path };
-        assert_eq!(layout(10, 0, &mapped), Some((77, Told::Mapped(Pid(8), code))));
+        assert_eq!(layout(10, 0, &mapped), Some((77, ThreadEvent::Mapped(Pid(8), code))));
         for length in 0..95 {
             assert_eq!(layout(10, 0, &mapped[..length]), None, "{length}");
         }
         let forked: Vec<u8> = [words(&[pair(8, 3), pair(8, 4), 70]), end.clone()].concat();
         assert_eq!(
             layout(7, 0, &forked),
-            Some((77, Told::Forked { parent: Pid(3), child: Pid(8) }))
+            Some((77, ThreadEvent::Forked { parent: Pid(3), child: Pid(8) }))
         );
         let named: Vec<u8> = [words(&[pair(8, 9), 0x6f6e65]), end].concat();
-        assert_eq!(layout(3, 1 << 13, &named), Some((77, Told::Executed(Pid(8)))));
+        assert_eq!(layout(3, 1 << 13, &named), Some((77, ThreadEvent::Executed(Pid(8)))));
         assert_eq!(layout(3, 0, &named), None);
     }
 

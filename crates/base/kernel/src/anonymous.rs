@@ -2,13 +2,15 @@
 //!
 //! Always true: an area is unmapped when it is dropped; all accesses are checked to lie in it.
 
+use pagemill_model::page;
+
 use crate::mapped::Mapped;
 use crate::{Error, Result};
 
 /// Bytes of a base page here.
-pub const PAGE: usize = 4096;
+pub const PAGE: usize = page::BASE as usize;
 /// Bytes of a huge page.
-pub const HUGE: usize = 2 << 20;
+pub const HUGE: usize = page::HUGE as usize;
 
 /// What to ask of the kernel for a part of an area (madvise(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,9 +47,9 @@ impl Pages {
             start,
             end,
             pagemap::PRESENT,
-            pagemap::PRESENT | pagemap::HUGE,
+            pagemap::PRESENT | pagemap::PART_OF_HUGE,
             |region| {
-                let huge = region.categories & pagemap::HUGE != 0;
+                let huge = region.categories & pagemap::PART_OF_HUGE != 0;
                 runs.push(Run { start: region.start, end: region.end, huge });
             },
         )?;

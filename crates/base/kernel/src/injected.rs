@@ -420,7 +420,7 @@ impl Control {
 
     /// Keeps mapper and threads from mapping and unmapping, for as long as this lives. `None` where whoever does so now
     /// does not end soon: it was killed, or waits for us.
-    pub fn alone(&self) -> Option<Alone<'_>> {
+    pub fn alone(&self) -> Option<MappingGuard<'_>> {
         // Who finds this and us dead may take it.
         const TRACER: u32 = 0x3fff_fffe;
         let take = || {
@@ -428,7 +428,7 @@ impl Control {
             self.lock.compare_exchange(held, TRACER, Ordering::Acquire, Ordering::Relaxed)
         };
         (0..400).find_map(|_| match take() {
-            Ok(_) => Some(Alone(&self.lock)),
+            Ok(_) => Some(MappingGuard(&self.lock)),
             Err(_) => {
                 std::thread::sleep(Duration::from_micros(50));
                 None
@@ -450,9 +450,9 @@ impl Control {
 
 /// Nobody else maps or unmaps ([`Control::alone`]).
 #[derive(Debug)]
-pub struct Alone<'a>(&'a AtomicU32);
+pub struct MappingGuard<'a>(&'a AtomicU32);
 
-impl Drop for Alone<'_> {
+impl Drop for MappingGuard<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }

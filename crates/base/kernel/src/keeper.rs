@@ -56,7 +56,7 @@ const PARTED_BY_ITS_OWN: Duration = Duration::from_secs(60);
 const LOST: Duration = Duration::from_secs(60);
 
 /// What we tell it, in memory that both have.
-struct Told {
+struct KeeperState {
     /// Counts our signs of life ([`heartbeat`]).
     beats: AtomicU64,
     /// All was let go.
@@ -76,7 +76,7 @@ struct Told {
 pub type Rescue = fn(Pid, &dyn Fn()) -> Result<()>;
 
 /// Our end of it.
-pub struct Keeper(&'static Told);
+pub struct Keeper(&'static KeeperState);
 
 impl std::fmt::Debug for Keeper {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -150,11 +150,11 @@ impl Keeper {
 }
 
 /// Fresh memory for what is told.
-fn told() -> Result<&'static Told> {
-    let memory = Mapped::shared(size_of::<Told>())
+fn told() -> Result<&'static KeeperState> {
+    let memory = Mapped::shared(size_of::<KeeperState>())
         .map_err(|error| Error::io("start", "the keeper of traced programs", error))?;
-    let memory = ManuallyDrop::new(memory).start().cast::<Told>();
-    // SAFETY: mapped for its size, page aligned, never unmapped; zero bytes are a valid `Told`, all of atomics.
+    let memory = ManuallyDrop::new(memory).start().cast::<KeeperState>();
+    // SAFETY: mapped for its size, page aligned, never unmapped; zero bytes are a valid `KeeperState`, all of atomics.
     Ok(unsafe { &*memory })
 }
 
@@ -233,7 +233,13 @@ fn listener_of(program: Pid, pidfd: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// What the keeper does.
-fn keep(told: &Told, ours: (RawFd, RawFd), pid: Pid, patience: Duration, rescue: Rescue) -> ! {
+fn keep(
+    told: &KeeperState,
+    ours: (RawFd, RawFd),
+    pid: Pid,
+    patience: Duration,
+    rescue: Rescue,
+) -> ! {
     let (listener, tracer) = alone(ours.0, ours.1);
     let parent = Linux::live().stat(pid).map_or(Pid(0), |stat| stat.parent);
     let mut seen = (told.beats.load(Ordering::Relaxed), Instant::now());
@@ -371,7 +377,7 @@ impl Helper<'_> {
     }
 
     /// Answers the calls that were in our hands.
-    fn answer_held(&self, told: &Told) {
+    fn answer_held(&self, told: &KeeperState) {
         let count = told.call_count.load(Ordering::Acquire) as usize;
         for slot in told.calls.iter().take(count) {
             let [id, thread, number, argument @ ..] =

@@ -13,7 +13,7 @@
 
 use pagemill_model::Pid;
 
-use crate::perf_event::{Attributes, Event, Record, Ring, Target, What};
+use crate::perf_event::{Attributes, Counter, Event, Record, Ring, Target};
 use crate::pmu::Pmu;
 use crate::tier_latency::{Processor, processor};
 use crate::{Error, Kind, Linux, Result};
@@ -72,8 +72,9 @@ impl Loads {
 /// The unit's name and the event to open.
 fn event(linux: &Linux) -> Result<(&'static str, Attributes)> {
     let model = processor(&linux.read("/proc/cpuinfo")?);
-    let sampling =
-        |unit: &Pmu, config| Attributes::sampling(What::Unit { kind: unit.kind, config }, PERIOD);
+    let sampling = |unit: &Pmu, config| {
+        Attributes::sampling(Counter::Unit { kind: unit.kind, config }, PERIOD)
+    };
     if model.vendor == "GenuineIntel" && misses_are_event_d1(&model) {
         let precise = linux.read_number(format!("{UNITS}/cpu/caps/max_precise")).unwrap_or(0);
         if let ([unit], true) = (linux.pmus("cpu")?.as_slice(), precise >= 2) {

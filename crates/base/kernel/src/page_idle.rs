@@ -15,13 +15,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use pagemill_model::page::PER_HUGE;
+
 use crate::{Error, Kind, Linux, Result};
 
 const BITMAP: &str = "/sys/kernel/mm/page_idle/bitmap";
 /// Frames of a word of the bitmap.
 const WORD: u64 = 64;
-/// Frames of a huge page, of which only the first is tracked.
-const HUGE: u64 = 512;
 
 /// The bitmap.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Frames {
     /// Marks `frame` idle; the frame that stands for it (the first of its huge page, if it is in one), or
     /// `None` if it cannot be tracked.
     pub fn mark(&self, frame: u64) -> Result<Option<u64>> {
-        for frame in [frame, frame - frame % HUGE] {
+        for frame in [frame, frame - frame % PER_HUGE] {
             self.set(frame)?;
             if self.idle(frame)? {
                 return Ok(Some(frame));

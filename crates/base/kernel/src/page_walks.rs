@@ -18,7 +18,7 @@ use std::time::Duration;
 use pagemill_model::Pid;
 
 use crate::huge_costs;
-use crate::perf_event::{Attributes, Event, Target, What};
+use crate::perf_event::{Attributes, Counter, Event, Target};
 use crate::tier_latency::processor;
 use crate::{Error, Kind, Linux, Result};
 
@@ -27,7 +27,7 @@ use crate::{Error, Kind, Linux, Result};
 pub struct PageWalks {
     /// What is counted, in the processor's words.
     pub name: &'static str,
-    events: Vec<What>,
+    events: Vec<Counter>,
     /// Nanoseconds of a count; `None`: counts are cycles.
     each: Option<f64>,
 }
@@ -38,9 +38,9 @@ const LEAST: u64 = 10_000;
 const CORE: u32 = 4;
 
 /// The events of a processor: their name, and whether they count cycles.
-fn events(cpuinfo: &str) -> (&'static str, Vec<What>, bool) {
+fn events(cpuinfo: &str) -> (&'static str, Vec<Counter>, bool) {
     let processor = processor(cpuinfo);
-    let raw = |config| What::Unit { kind: CORE, config };
+    let raw = |config| Counter::Unit { kind: CORE, config };
     // Umask 0x10 and a threshold of one: cycles in which at least one walk was under way.
     let active = |event: u64| raw(event | 0x10 << 8 | 1 << 24);
     match (processor.vendor.as_str(), processor.family, processor.model) {
@@ -53,7 +53,7 @@ fn events(cpuinfo: &str) -> (&'static str, Vec<What>, bool) {
             ("walk_active", vec![active(0x12), active(0x13)], true)
         }
         ("AuthenticAMD", 0x17 | 0x19 | 0x1a, _) => ("all_l2_miss", vec![raw(0xf045)], false),
-        _ => ("dTLB misses", vec![What::DataTlbLoadMisses, What::DataTlbStoreMisses], false),
+        _ => ("dTLB misses", vec![Counter::DataTlbLoadMisses, Counter::DataTlbStoreMisses], false),
     }
 }
 
@@ -61,7 +61,7 @@ impl PageWalks {
     /// How walks are counted here, tried out; an error says why they cannot be.
     pub fn find(linux: &Linux) -> Result<Self> {
         let (name, events, cycles) = events(&linux.read("/proc/cpuinfo")?);
-        let open = |what: &What| {
+        let open = |what: &Counter| {
             Event::open(&Attributes::counting(*what).user_only(), Target::Thread(Pid(0)))
         };
         let trial = events.iter().map(open).collect::<Result<Vec<Event>>>()?;
@@ -90,7 +90,7 @@ impl PageWalks {
             Event::open(&attributes.inherited().from_exec(), Target::Thread(pid))
         };
         let walks = self.events.iter().map(|what| held(Attributes::counting(*what).user_only()));
-        let cycles = Attributes::counting(What::Cycles);
+        let cycles = Attributes::counting(Counter::Cycles);
         Ok(Counting {
             walks: walks.collect::<Result<_>>()?,
             user: held(cycles.user_only())?,
@@ -169,7 +169,7 @@ mod tests {
                 "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: X\n"
             ))
         };
-        let raw = |config| What::Unit { kind: CORE, config };
+        let raw = |config| Counter::Unit { kind: CORE, config };
         // As tools/perf/pmu-events has them: event 0x08 and 0x49, or 0x12 and 0x13, umask 0x10, cmask 1.
         let skylake = of("GenuineIntel", 6, 85);
         assert_eq!(skylake, ("walk_active", vec![raw(0x0100_1008), raw(0x0100_1049)], true));
@@ -178,7 +178,7 @@ mod tests {
         // Event 0x45, umask 0xf0.
         assert_eq!(of("AuthenticAMD", 25, 1), ("all_l2_miss", vec![raw(0xf045)], false));
         for unknown in [of("GenuineIntel", 6, 1), of("Other", 25, 1), events("")] {
-            assert_eq!(unknown.1, [What::DataTlbLoadMisses, What::DataTlbStoreMisses]);
+            assert_eq!(unknown.1, [Counter::DataTlbLoadMisses, Counter::DataTlbStoreMisses]);
         }
     }
 

@@ -22,7 +22,7 @@ pub const PRESENT: u64 = 1 << 3;
 /// Swapped out (`PAGE_IS_SWAPPED`).
 pub const SWAPPED: u64 = 1 << 4;
 /// Part of a huge page in the page table (`PAGE_IS_HUGE`).
-pub const HUGE: u64 = 1 << 6;
+pub const PART_OF_HUGE: u64 = 1 << 6;
 /// A guard: every access is an error (`PAGE_IS_GUARD`, Linux 6.15).
 const GUARD: u64 = 1 << 8;
 

@@ -35,7 +35,7 @@ use crate::{Error, Kind, Linux, Result, page_size};
 
 /// What an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum Counter {
     /// Time on a processor, ns.
     TaskClock,
     /// Time of a processor, ns: sampled by its own timer.
@@ -73,7 +73,7 @@ pub enum What {
     },
 }
 
-impl fmt::Display for What {
+impl fmt::Display for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tracepoint(number) => write!(f, "tracepoint {number}"),
@@ -84,7 +84,7 @@ impl fmt::Display for What {
     }
 }
 
-impl What {
+impl Counter {
     /// Its name, as perf(1) writes it, and `type` and `config` of the attributes (perf_event_open(2)).
     fn known(self) -> (&'static str, u32, u64) {
         const HARDWARE: u32 = 0;
@@ -115,7 +115,7 @@ impl What {
 /// What an event counts, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    what: What,
+    what: Counter,
     period: u64,
     flags: u64,
     wakeup: u32,
@@ -141,12 +141,12 @@ mod flag {
 
 impl Attributes {
     /// Counts; disabled until it is enabled.
-    pub fn counting(what: What) -> Self {
+    pub fn counting(what: Counter) -> Self {
         Self::sampling(what, 0).without_clock()
     }
 
     /// Samples every `period` counts; disabled until it is enabled.
-    pub fn sampling(what: What, period: u64) -> Self {
+    pub fn sampling(what: Counter, period: u64) -> Self {
         let flags = flag::DISABLED | flag::USE_CLOCK;
         Self { what, period, flags, wakeup: 0, sample: SAMPLE, registers: 0, config1: 0 }
     }
@@ -632,7 +632,7 @@ mod tests {
 
     #[test]
     fn faults_of_this_thread_are_counted() {
-        let Some(event) = mine(Attributes::counting(What::MinorFaults)) else { return };
+        let Some(event) = mine(Attributes::counting(Counter::MinorFaults)) else { return };
         event.enable().unwrap();
         touch::pages(2000).unwrap();
         event.disable().unwrap();
@@ -643,7 +643,7 @@ mod tests {
 
     #[test]
     fn a_ring_holds_a_sample_for_each_fault_or_says_how_many_it_lost() {
-        let Some(event) = mine(Attributes::sampling(What::MinorFaults, 1)) else { return };
+        let Some(event) = mine(Attributes::sampling(Counter::MinorFaults, 1)) else { return };
         let identifier = event.identifier().unwrap();
         let mut ring = Ring::map(event, 1).unwrap();
         ring.event().enable().unwrap();

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::error::present;
 use crate::nodes::parse_list;
-use crate::perf_event::{Attributes, Event, Target, What};
+use crate::perf_event::{Attributes, Counter, Event, Target};
 use crate::{Error, Kind, Linux, Result};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
@@ -123,7 +123,7 @@ impl Pmu {
 
     /// Opens an event on each of its instances and starts to count. Needs `CAP_PERFMON`.
     pub fn open(&self, event: &str) -> Result<Vec<Event>> {
-        let what = What::Unit { kind: self.kind, config: self.encode(event)? };
+        let what = Counter::Unit { kind: self.kind, config: self.encode(event)? };
         let open = |&processor: &u32| {
             let event = Event::open(&Attributes::counting(what), Target::Processor(processor))?;
             event.enable()?;

@@ -263,7 +263,7 @@ impl Linux {
 
 /// Whose resources are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum UsageScope {
     /// The calling thread's.
     ThisThread,
     /// Those of children of this process that have ended and been waited for, and theirs.
@@ -284,10 +284,10 @@ pub struct Resources {
 }
 
 /// What was used so far.
-pub fn resources(whose: Whose) -> Resources {
+pub fn resources(whose: UsageScope) -> Resources {
     let who = match whose {
-        Whose::ThisThread => libc::RUSAGE_THREAD,
-        Whose::EndedChildren => libc::RUSAGE_CHILDREN,
+        UsageScope::ThisThread => libc::RUSAGE_THREAD,
+        UsageScope::EndedChildren => libc::RUSAGE_CHILDREN,
     };
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is valid for writes of its type; zeroed is a valid `rusage` should the call fail.
@@ -408,12 +408,12 @@ pub fn set_descriptor_limit(pid: Pid, limit: DescriptorLimit) -> Result<()> {
 /// Limits of a process on its memory, raised as far as the caller may until this is dropped: for mappings that are not
 /// the program's doing.
 #[derive(Debug)]
-pub struct Lifted {
+pub struct LimitGuard {
     pid: Pid,
     were: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
 }
 
-impl Lifted {
+impl LimitGuard {
     /// Those of `pid`.
     pub fn of(pid: Pid) -> Self {
         let mut were = Vec::new();
@@ -432,7 +432,7 @@ impl Lifted {
     }
 }
 
-impl Drop for Lifted {
+impl Drop for LimitGuard {
     fn drop(&mut self) {
         for (resource, was) in &self.were {
             // It may have ended.

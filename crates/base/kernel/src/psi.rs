@@ -33,9 +33,9 @@ impl Resource {
     }
 }
 
-/// Who waits.
+/// Which stalls: by who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum StallKind {
     /// At least one task.
     Some,
     /// All runnable tasks at once.
@@ -107,12 +107,12 @@ pub struct Trigger {
 impl Trigger {
     /// Sets a trigger on a pressure file. `window` is 0.5 to 10 s; without `CAP_SYS_RESOURCE` it must
     /// be a multiple of 2 s.
-    pub fn open(path: &Path, who: Who, stall: Duration, window: Duration) -> Result<Self> {
+    pub fn open(path: &Path, who: StallKind, stall: Duration, window: Duration) -> Result<Self> {
         let failed = |error| Error::io("set a trigger on", path.display(), error).advise(ADVICE);
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let who = match who {
-            Who::Some => "some",
-            Who::Full => "full",
+            StallKind::Some => "some",
+            StallKind::Full => "full",
         };
         // The kernel wants the terminating zero byte.
         let request = format!("{who} {} {}\0", stall.as_micros(), window.as_micros());
@@ -170,7 +170,7 @@ mod tests {
         let window = Duration::from_secs(2);
         // A full stall of the whole window cannot have happened in the first millisecond.
         let path = linux.pressure_file(Resource::Memory);
-        let trigger = Trigger::open(&path, Who::Full, window, window).unwrap();
+        let trigger = Trigger::open(&path, StallKind::Full, window, window).unwrap();
         assert!(!trigger.wait(Duration::from_millis(1)).unwrap());
     }
 }

@@ -100,12 +100,12 @@ pub fn keep_on(thread: Pid, processor: usize) {
 
 /// The calling thread on some processors until this is dropped, then where it was allowed before.
 #[derive(Debug)]
-pub struct Near {
+pub struct AffinityGuard {
     before: Processors,
     thread: std::marker::PhantomData<*const ()>,
 }
 
-impl Near {
+impl AffinityGuard {
     /// Keeps to those of `processors` that the thread may use; `None` where that is none, or the kernel refuses.
     pub fn to(processors: &[u32]) -> Option<Self> {
         let before = processors_of(Pid(0))?;
@@ -121,7 +121,7 @@ impl Near {
     }
 }
 
-impl Drop for Near {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         set_processors(Pid(0), &self.before);
     }
@@ -132,15 +132,15 @@ impl Drop for Near {
 /// machine.
 ///
 /// Always true: at the end each of them, and each thread that came of the other meanwhile and was named to
-/// [`Together::also`], may run where it might before.
+/// [`PairAffinityGuard::also`], may run where it might before.
 #[derive(Debug)]
-pub struct Together {
+pub struct PairAffinityGuard {
     own: Processors,
     others: Processors,
     threads: Vec<Pid>,
 }
 
-impl Together {
+impl PairAffinityGuard {
     /// Keeps the caller and `thread`, which is stopped, on the caller's processor; `None` if `thread` may not run there
     /// or the kernel refuses.
     pub fn with(thread: Pid) -> Option<Self> {
@@ -166,7 +166,7 @@ impl Together {
     }
 }
 
-impl Drop for Together {
+impl Drop for PairAffinityGuard {
     fn drop(&mut self) {
         for &thread in &self.threads {
             set_processors(thread, &self.others);
@@ -190,7 +190,7 @@ mod tests {
         });
         let Ok(thread) = told.recv() else { panic!("the other thread has ended") };
         let before = (processors_of(Pid(0)), processors_of(thread));
-        let together = Together::with(thread);
+        let together = PairAffinityGuard::with(thread);
         let count = |of: Option<Processors>| -> u32 {
             of.iter().flatten().map(|byte| byte.count_ones()).sum()
         };
@@ -209,7 +209,7 @@ mod tests {
         // SAFETY: no memory.
         let ended = thread::spawn(|| Pid(unsafe { libc::gettid() } as u32)).join();
         let Ok(thread) = ended else { panic!("the other thread failed") };
-        drop(Together::with(thread));
+        drop(PairAffinityGuard::with(thread));
         assert_eq!(processors_of(Pid(0)), before);
     }
 

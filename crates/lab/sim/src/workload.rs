@@ -7,6 +7,8 @@
 //!
 //! Each constructor names where its numbers come from; what was derived is derived in its code.
 
+use pagemill_model::page::HUGE;
+
 use crate::cache::{self, Lines};
 use crate::closed::{Group, Kind, Walks};
 use crate::machine::Machine;
@@ -16,7 +18,6 @@ use crate::pieces::Inside;
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 const LINE: f64 = 64.0;
 const PTE: f64 = 8.0;
-const HUGE: f64 = 2_097_152.0;
 
 /// Pages read equally often.
 #[derive(Clone, Debug)]
@@ -450,7 +451,7 @@ impl Workload {
     /// The last level cache admits what is expected to be read again: page table lines and [`Self::reused`] share it.
     #[must_use]
     pub fn walk_misses(&self, machine: &Machine, page_bytes: f64) -> Vec<f64> {
-        if page_bytes >= HUGE || self.step.walked <= 0.0 {
+        if page_bytes >= HUGE as f64 || self.step.walked <= 0.0 {
             return vec![0.0; self.classes.len()];
         }
         let lines: Vec<Lines> = self
@@ -471,7 +472,7 @@ impl Workload {
     /// level cache for smaller ones.
     #[must_use]
     pub fn walk_hit_ns(&self, machine: &Machine, page_bytes: f64) -> f64 {
-        let level = if page_bytes >= HUGE { "core.l2_cycles" } else { "core.llc_cycles" };
+        let level = if page_bytes >= HUGE as f64 { "core.l2_cycles" } else { "core.llc_cycles" };
         machine.cycles_ns(machine.get(level))
     }
 
@@ -568,6 +569,6 @@ mod tests {
         let machine = Machine::parse(ICELAKE).unwrap();
         let small = gups(64.0).walk_misses(&machine, 4096.0);
         assert!(small[2] < small[1] && small[2] > 0.01, "{small:?}");
-        assert!(gups(64.0).walk_misses(&machine, 2_097_152.0).iter().all(|miss| *miss == 0.0));
+        assert!(gups(64.0).walk_misses(&machine, HUGE as f64).iter().all(|miss| *miss == 0.0));
     }
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::maps::top_of_mappings;
-use pagemill_kernel::process::{Resources, Whose, resources};
+use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, anonymous, poll};
@@ -175,7 +175,7 @@ pub fn run(
     let root = launched.pid;
     ptrace::seize(root, FOLLOW_CALLS)?;
     watch.suspended(root)?;
-    let before = resources(Whose::EndedChildren);
+    let before = resources(UsageScope::EndedChildren);
     launched.go()?;
     let mut command = Command {
         linux,
@@ -219,7 +219,7 @@ pub fn run(
             || std::io::Error::other("it cannot be prepared: no seccomp filter, or no /dev/null");
         return Ok(Err(launched.failure().unwrap_or_else(unknown)));
     }
-    let after = resources(Whose::EndedChildren);
+    let after = resources(UsageScope::EndedChildren);
     let used = Resources {
         user: after.user.saturating_sub(before.user),
         system: after.system.saturating_sub(before.system),

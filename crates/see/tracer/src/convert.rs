@@ -28,7 +28,7 @@ use pagemill_kernel::injected::{self, Control, Image, Shared};
 use pagemill_kernel::keeper::Keeper;
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::process::Lifted;
+use pagemill_kernel::process::LimitGuard;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd};
@@ -180,7 +180,7 @@ impl Conversion<'_> {
     fn run(&mut self, site: &Site) -> Result<Process> {
         let process = pidfd::open(self.pid)?;
         // What is mapped now is not the program's doing.
-        let _lifted = Lifted::of(self.pid);
+        let _lifted = LimitGuard::of(self.pid);
         let control = self.bring_in(&process, site)?;
         let parent = match self.origin {
             Origin::Forked(parent) => Some(parent.own_fds),

@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::process::Lifted;
+use pagemill_kernel::process::LimitGuard;
 use pagemill_kernel::watched::{self, Watched};
 use pagemill_kernel::{Error, Linux, Result, pidfd, process_vm};
 use pagemill_model::{PageRange, Pid};
@@ -132,7 +132,7 @@ impl Process {
         in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
         in_child.extend(advised);
         in_child.push(call(USERFAULTFD, [watched::OPEN_FLAGS]));
-        let _lifted = Lifted::of(child);
+        let _lifted = LimitGuard::of(child);
         let injection = Injection::with_way_back(child, &Site::find(linux, child)?)?;
         let done = injection.list(&self.control, &in_child).and_then(|results| {
             let fd = results.last().copied().unwrap_or(-1);

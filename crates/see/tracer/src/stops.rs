@@ -3,7 +3,7 @@
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::process::same_memory;
 use pagemill_kernel::ptrace::{self, Stop};
-use pagemill_kernel::scheduling::Together;
+use pagemill_kernel::scheduling::PairAffinityGuard;
 use pagemill_kernel::{Error, Kind, Linux, Result, signal};
 use pagemill_model::Pid;
 
@@ -172,7 +172,7 @@ impl Tracer {
         self.threads.retain(|other, state| state.process != thread || *other == thread);
         self.threads.insert(thread, Thread { process: thread, group: thread, held: false });
         // Some twenty times it does something for us and we wait for it.
-        let mut together = Together::with(thread);
+        let mut together = PairAffinityGuard::with(thread);
         // On the way out of execve the kernel still writes a register.
         ptrace::resume_to_system_call(thread, 0)?;
         ptrace::wait_for(thread, PATIENCE)?;

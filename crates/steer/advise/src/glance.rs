@@ -19,6 +19,7 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, psi, scheduling};
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{program, stats_page};
+use pagemill_model::page::HUGE;
 use pagemill_model::recording::Meta;
 use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Pid};
@@ -42,7 +43,6 @@ const READING: u32 = 40;
 const READ: Duration = Duration::from_millis(200);
 /// Huge pages that are read for zeros, at most.
 const SAMPLED: usize = 64;
-const HUGE: u64 = 2 << 20;
 /// A part of memory that is worth a lever, and one that is worth no row.
 const WORTH: f64 = 0.05;
 const LITTLE: f64 = 0.01;

@@ -16,7 +16,7 @@ use pagemill_kernel::ksm::{self, Run};
 use pagemill_kernel::load_samples::Loads;
 use pagemill_kernel::page_idle::Frames;
 use pagemill_kernel::process::{Capability, Status as ProcessStatus};
-use pagemill_kernel::psi::{Resource, Trigger, Who};
+use pagemill_kernel::psi::{Resource, StallKind, Trigger};
 use pagemill_kernel::thp::{self as thp_of_process, Disabled};
 use pagemill_kernel::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
 use pagemill_kernel::yama::PtraceScope;
@@ -398,7 +398,7 @@ fn psi(linux: &Linux) -> Found {
     };
     let now = format!("some task waits for memory {} % of the time", pressure.some.avg10);
     let (stall, window) = (Duration::from_millis(200), Duration::from_secs(2));
-    match Trigger::open(&linux.pressure_file(Resource::Memory), Who::Some, stall, window) {
+    match Trigger::open(&linux.pressure_file(Resource::Memory), StallKind::Some, stall, window) {
         Ok(_) => Found::ok(format!("{now}; triggers can be set")),
         Err(error) => {
             Found::degraded(format!("{now}; {error}"), "use kernel 6.5 or newer, or run as root")

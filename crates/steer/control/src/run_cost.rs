@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use pagemill_kernel::Linux;
-use pagemill_kernel::perf_event::{Attributes, Event, Target, What};
-use pagemill_kernel::process::{Resources, Whose, resources};
+use pagemill_kernel::perf_event::{Attributes, Counter, Event, Target};
+use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_kernel::suspended::Suspended;
 use pagemill_model::Pid;
 
@@ -17,13 +17,13 @@ use pagemill_model::Pid;
 pub type Run = Vec<(&'static str, f64)>;
 
 /// The processor's counters, and what they are called.
-const COUNTERS: [(&str, What); 6] = [
-    ("cycles", What::Cycles),
-    ("instructions", What::Instructions),
-    ("dtlb_load_misses", What::DataTlbLoadMisses),
-    ("dtlb_store_misses", What::DataTlbStoreMisses),
-    ("itlb_misses", What::InstructionTlbMisses),
-    ("cache_misses", What::CacheMisses),
+const COUNTERS: [(&str, Counter); 6] = [
+    ("cycles", Counter::Cycles),
+    ("instructions", Counter::Instructions),
+    ("dtlb_load_misses", Counter::DataTlbLoadMisses),
+    ("dtlb_store_misses", Counter::DataTlbStoreMisses),
+    ("itlb_misses", Counter::InstructionTlbMisses),
+    ("cache_misses", Counter::CacheMisses),
 ];
 
 /// The processor's counters on a command; those that it has.
@@ -32,7 +32,7 @@ struct Opened(Vec<(&'static str, Event)>);
 impl Opened {
     /// On the suspended process `pid` and all that it starts, in user mode, from the program that it executes.
     fn on(pid: Pid) -> Self {
-        let open = |(name, what): &(&'static str, What)| {
+        let open = |(name, what): &(&'static str, Counter)| {
             let attributes = Attributes::counting(*what).user_only().inherited().from_exec();
             Some((*name, Event::open(&attributes, Target::Thread(pid)).ok()?))
         };
@@ -56,7 +56,7 @@ impl Opened {
 
 /// Whether the processor counts for this user: the counter of its cycles, or why there is none.
 pub fn processor() -> pagemill_kernel::Result<Event> {
-    Event::open(&Attributes::counting(What::Cycles).user_only(), Target::Thread(Pid(0)))
+    Event::open(&Attributes::counting(Counter::Cycles).user_only(), Target::Thread(Pid(0)))
 }
 
 /// How often the memory of a run is looked at.
@@ -88,7 +88,7 @@ pub fn timed<W, M: Send>(
     };
     let pid = suspended.pid();
     let counters = Opened::on(pid);
-    let before = resources(Whose::EndedChildren);
+    let before = resources(UsageScope::EndedChildren);
     let begun = Instant::now();
     let mut child = match suspended.release() {
         Ok(child) => child,
@@ -105,7 +105,7 @@ pub fn timed<W, M: Send>(
     let ended = waited.context("cannot wait for the command")?;
     let watched = watched.transpose();
     let watched = watched.map_err(|_| anyhow!("what watches the command has failed"))?;
-    let after = resources(Whose::EndedChildren);
+    let after = resources(UsageScope::EndedChildren);
     let used = Resources {
         user: after.user - before.user,
         system: after.system - before.system,

@@ -5,7 +5,7 @@ use pagemill_model::{Nanos, Order, Pid};
 
 use super::{Bits, Counters, Histogram, Object, Ring, Set, objects};
 use crate::bytes::{long, word};
-use crate::perf_event::{Attributes, Event, Target, What};
+use crate::perf_event::{Attributes, Counter, Event, Target};
 use crate::{Error, Linux, Result};
 
 /// Where a fault's beginning and end are seen.
@@ -88,16 +88,16 @@ pub struct Sum {
     pub thread: Pid,
 }
 
-/// What the programs tell.
+/// What the programs tell: a fault, or the sum of some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FaultEvent {
     /// A fault that took the threshold or longer.
     One(Detail),
     /// Shorter ones.
     Short(Sum),
 }
 
-impl Told {
+impl FaultEvent {
     /// The two are told apart by their sizes.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const SUM_BYTES: usize = 40;
@@ -147,7 +147,7 @@ fn on_every_processor(object: &mut Object) -> Result<Vec<Event>> {
     let mut events = Vec::new();
     for processor in Linux::live().processors()? {
         for (what, program) in
-            [(What::MinorFaults, "leave_minor"), (What::MajorFaults, "leave_major")]
+            [(Counter::MinorFaults, "leave_minor"), (Counter::MajorFaults, "leave_major")]
         {
             let event = Event::open(&Attributes::sampling(what, 1), Target::Processor(processor))?;
             object.attach_event(program, &event)?;
@@ -235,9 +235,9 @@ impl Faults {
     }
 
     /// Hands what was told since the last call to `each`. What one processor tells is in order, all of it nearly.
-    pub fn told(&mut self, mut each: impl FnMut(Told)) {
+    pub fn told(&mut self, mut each: impl FnMut(FaultEvent)) {
         self.details.read(|bytes| {
-            if let Some(told) = Told::parse(bytes) {
+            if let Some(told) = FaultEvent::parse(bytes) {
                 each(told);
             }
         });
@@ -309,7 +309,9 @@ mod tests {
             let mut pages = std::collections::BTreeSet::new();
             let mut latencies = 0;
             faults.told(|told| {
-                let Told::One(detail) = told else { panic!("none is below a threshold of 0") };
+                let FaultEvent::One(detail) = told else {
+                    panic!("none is below a threshold of 0")
+                };
                 assert_eq!(detail.process, Pid::own());
                 if (start..start + (PAGES * page_size()) as u64).contains(&detail.address) {
                     seen += 1;
@@ -342,9 +344,9 @@ mod tests {
             let elapsed = began.elapsed().as_nanos() as u64;
             let mut mine = Vec::new();
             faults.told(|told| match told {
-                Told::Short(sum) if sum.thread == me => mine.push(sum),
-                Told::Short(_) => {}
-                Told::One(detail) => panic!("{detail:?} took longer than for ever"),
+                FaultEvent::Short(sum) if sum.thread == me => mine.push(sum),
+                FaultEvent::Short(_) => {}
+                FaultEvent::One(detail) => panic!("{detail:?} took longer than for ever"),
             });
             assert!(!mine.is_empty(), "{points:?}");
             assert!(mine.is_sorted_by_key(|sum| sum.ended), "{mine:?}");

@@ -281,7 +281,7 @@ impl Bench {
         let huge = Walks {
             part: 1.0,
             miss: 0.0,
-            hit_ns: workload::gups(64.0).walk_hit_ns(machine, 2_097_152.0),
+            hit_ns: workload::gups(64.0).walk_hit_ns(machine, HUGE as f64),
             default_share: 1.0,
         };
         let log = run(&[workload::gups(64.0).group(machine, 0.934, huge)]);

@@ -34,7 +34,7 @@ use pagemill_analysis::faults::{FaultFold, LOSS_LIMIT, loss};
 use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::quantile;
 use pagemill_kernel::Linux;
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::Fold as _;
 use pagemill_model::Pid;
@@ -557,7 +557,7 @@ fn benchmark(text: &str, requests: f64) -> Option<Figures> {
 
 /// CPU time of all children that have ended.
 fn of_ended() -> Duration {
-    let ended = resources(Whose::EndedChildren);
+    let ended = resources(UsageScope::EndedChildren);
     ended.user + ended.system
 }
 

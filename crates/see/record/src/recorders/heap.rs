@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
-use pagemill_kernel::process::{Resources, Whose, resources};
+use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
@@ -169,7 +169,7 @@ impl Recorder for Heap {
         let meta = writer.meta_mut();
         self.sampler.comm().clone_into(&mut meta.comm);
         meta.not_measured.retain(|missing| !is_charge(missing));
-        if let Some(small) = self.own.small_beside(&resources(Whose::EndedChildren)) {
+        if let Some(small) = self.own.small_beside(&resources(UsageScope::EndedChildren)) {
             meta.not_measured.retain(|missing| missing.what != NotMeasured::CHILDREN);
             meta.not_measured.push(small);
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use iced_x86::InstructionInfoFactory;
-use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source, Told};
+use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source, ThreadEvent};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;
@@ -152,22 +152,22 @@ impl Recorder for AccessSamples {
         all.sort_by_key(|(time, _)| *time);
         let mut executions: HashMap<Pid, u64> = HashMap::new();
         for (time, told) in &all {
-            if let Told::Executed(process) = told {
+            if let ThreadEvent::Executed(process) = told {
                 executions.insert(*process, *time);
             }
         }
         for (time, told) in all {
             let sample = match told {
-                Told::Sample(sample) => sample,
-                Told::Mapped(process, code) => {
+                ThreadEvent::Sample(sample) => sample,
+                ThreadEvent::Mapped(process, code) => {
                     self.surroundings.mapped(process, code);
                     continue;
                 }
-                Told::Forked { parent, child } => {
+                ThreadEvent::Forked { parent, child } => {
                     self.surroundings.forked(parent, child);
                     continue;
                 }
-                Told::Executed(process) => {
+                ThreadEvent::Executed(process) => {
                     self.surroundings.executed(process);
                     continue;
                 }

@@ -1,8 +1,8 @@
 //! Tracing: each probe makes page faults of its own and looks whether all of them were seen.
 
-use pagemill_kernel::bpf::faults::{Faults, Points, Told};
+use pagemill_kernel::bpf::faults::{FaultEvent, Faults, Points};
 use pagemill_kernel::page_walks::PageWalks;
-use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What};
+use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Target};
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
 use pagemill_model::{Nanos, Order, Pid};
 
@@ -24,9 +24,9 @@ pub(super) fn perf_events(linux: &Linux) -> Found {
         }
         (Ok(paranoid), Ok(_)) => {
             let kernel =
-                Event::open(&Attributes::counting(What::MinorFaults), Target::Thread(Pid(0)));
+                Event::open(&Attributes::counting(Counter::MinorFaults), Target::Thread(Pid(0)));
             let counted = match Event::open(
-                &Attributes::counting(What::Cycles).user_only(),
+                &Attributes::counting(Counter::Cycles).user_only(),
                 Target::Thread(Pid(0)),
             ) {
                 Ok(_) => "the processor's counters work",
@@ -58,7 +58,7 @@ pub(super) fn page_walks(linux: &Linux) -> Found {
 
 /// How many of the faults of a known piece of memory end up in a ring.
 fn sampled() -> Result<usize, Error> {
-    let attributes = Attributes::sampling(What::MinorFaults, 1).user_only();
+    let attributes = Attributes::sampling(Counter::MinorFaults, 1).user_only();
     let mut ring = Ring::map(Event::open(&attributes, Target::Thread(Pid(0)))?, 64 << 10)?;
     ring.event().enable()?;
     let start = touch::pages(TOUCHED)?;
@@ -134,7 +134,7 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     let start = touch::pages(TOUCHED)?;
     let mut seen = 0;
     faults.told(|told| {
-        let Told::One(detail) = told else { return };
+        let FaultEvent::One(detail) = told else { return };
         seen += usize::from(detail.process == me && is_touched(start, detail.address));
     });
     if faults.tally()?.ring_full > 0 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_analysis::walks::Counted;
-use pagemill_kernel::access_samples::{Sampled, Samples, Source, Told};
+use pagemill_kernel::access_samples::{Sampled, Samples, Source, ThreadEvent};
 use pagemill_kernel::page_walks::{Counting, PageWalks};
 use pagemill_kernel::{Error, Kind, Linux};
 use pagemill_model::Pid;
@@ -80,7 +80,7 @@ impl Watch for Sampling<'_> {
     fn accesses(&mut self, each: &mut dyn FnMut(Pid, u64)) {
         let Some(samples) = &mut self.samples else { return };
         samples.read(|_, told| {
-            if let Told::Sample(sample) = told
+            if let ThreadEvent::Sample(sample) = told
                 && let Sampled::Access { address, data_source, .. } = sample.what
                 && walked(data_source) == Some(true)
             {

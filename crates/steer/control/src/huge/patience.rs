@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_prefault::board::{Board, Head, ProcessWord};
 
 /// Bytes that a program maps before it has a thread of the library's.
@@ -43,7 +43,7 @@ pub fn after(took: Duration) -> Duration {
 
 /// CPU time that the calling thread has taken.
 pub fn own_time() -> Duration {
-    let own = resources(Whose::ThisThread);
+    let own = resources(UsageScope::ThisThread);
     own.user + own.system
 }
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_model::page::HUGE;
 use pagemill_model::{HugeDecision, Nanos, Pid};
 use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
@@ -182,7 +182,7 @@ impl Trial {
 
     fn counted(&self, process: Process<'_>) -> Counters {
         let get = |word| process.get(word);
-        let own = resources(Whose::ThisThread);
+        let own = resources(UsageScope::ThisThread);
         let own = (own.user + own.system).as_nanos() as u64;
         let waited = has_helper(self.course.in_force()).then(|| {
             let (pid, helper) = (get(ProcessWord::Pid), get(ProcessWord::HelperThread));

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_kernel::mempolicy::Bound;
-use pagemill_kernel::scheduling::Near;
+use pagemill_kernel::scheduling::AffinityGuard;
 use pagemill_kernel::thread;
 
 use super::probe::{Chase, LINE, READS};
@@ -112,7 +112,7 @@ impl Reader {
         let (read, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, end) = (read.clone(), ended.clone());
         let run = move || {
-            let _near = Near::to(&[processor]);
+            let _near = AffinityGuard::to(&[processor]);
             let mut at = 0;
             let bytes = memory.bytes();
             while !end.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ fn memory(node: u32, bytes: usize, huge: &mut bool) -> Result<Bound> {
 pub fn measure(way: &Way, mut say: impl FnMut(&Point)) -> Result<Curve> {
     let Way { node, processors, ring, buffer, time } = way;
     let (chaser, readers) = processors.split_first().context("no processor reads this node")?;
-    let near = Near::to(&[*chaser]);
+    let near = AffinityGuard::to(&[*chaser]);
     ensure!(near.is_some(), "this process may not run on processor {chaser}");
     let mut huge = true;
     let mut chase = Chase::in_memory(memory(*node, *ring, &mut huge)?);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn every_level_is_a_point_and_no_reader_is_left() {
         let allowed: Vec<u32> =
-            (0..64).filter(|processor| Near::to(&[*processor]).is_some()).collect();
+            (0..64).filter(|processor| AffinityGuard::to(&[*processor]).is_some()).collect();
         let time = Duration::from_millis(1);
         let processors = allowed.into_iter().take(3).collect::<Vec<_>>();
         let wanted = levels(processors.len() - 1).len();

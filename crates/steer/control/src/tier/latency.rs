@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use pagemill_analysis::statistics;
 use pagemill_kernel::Linux;
-use pagemill_kernel::scheduling::Near;
+use pagemill_kernel::scheduling::AffinityGuard;
 use pagemill_kernel::tier_latency::TierCounters;
 
 use super::Tiers;
@@ -169,7 +169,7 @@ impl Latency {
                 Ok(script.at(elapsed.saturating_sub(*read)))
             }
             Self::Probe(chases, cpus) => {
-                let _near = Near::to(cpus);
+                let _near = AffinityGuard::to(cpus);
                 let [default, alternate] =
                     chases.each_mut().map(|chase| summary(&chase.batch_means()));
                 Ok(TierTraffic {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_analysis::statistics;
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_model::Pid;
 
@@ -118,7 +118,8 @@ impl Companion for Asked<'_> {
 }
 
 fn timed(command: Command, signals: &Signals) -> Result<Run> {
-    let cpu = || resources(Whose::EndedChildren).user + resources(Whose::EndedChildren).system;
+    let cpu =
+        || resources(UsageScope::EndedChildren).user + resources(UsageScope::EndedChildren).system;
     let (began, before, mut asked) = (Instant::now(), cpu(), false);
     let path = std::path::PathBuf::from(command.get_program());
     let exit = supervise::supervise(command, &path, Asked(&mut asked), signals)?;

@@ -9,9 +9,10 @@ use pagemill_control::tier::Tiers;
 use pagemill_control::tier::curve::{self, Curve, Way};
 use pagemill_kernel::Linux;
 use pagemill_kernel::nodes::Node;
-use pagemill_kernel::scheduling::Near;
+use pagemill_kernel::scheduling::AffinityGuard;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::progress::Progress;
+use pagemill_model::page::HUGE;
 use pagemill_model::{Nanos, whole};
 use pagemill_sim::machine::{ICELAKE, Machine};
 
@@ -123,7 +124,7 @@ fn processors(nodes: &[Node], default: &Node) -> Result<Vec<u32>> {
     });
     let own = std::iter::once(default).filter(|node| !node.cpus.is_empty());
     let node = own.chain(near).next().context("no node has processors")?;
-    let usable = |processor: &u32| Near::to(&[*processor]).is_some();
+    let usable = |processor: &u32| AffinityGuard::to(&[*processor]).is_some();
     let processors: Vec<u32> = node.cpus.iter().copied().filter(usable).collect();
     ensure!(!processors.is_empty(), "this process may run on no processor of node {}", node.id);
     Ok(processors)
@@ -144,7 +145,7 @@ fn way(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<Way> {
     let room = (free / 2 - ring) / BUFFER;
     let processors: Vec<u32> = tier.processors.iter().copied().take(1 + room).collect();
     // A few readers must not live in the caches, either.
-    let buffer = BUFFER.max(ring / processors.len()).next_multiple_of(2 << 20);
+    let buffer = BUFFER.max(ring / processors.len()).next_multiple_of(HUGE as usize);
     let buffer = if buffer * processors.len() > free / 2 { BUFFER } else { buffer };
     Ok(Way { node: tier.node.id, processors, ring, buffer, time })
 }

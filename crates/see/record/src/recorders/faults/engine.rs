@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use pagemill_kernel::bpf::faults::{Faults, Points, Told};
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::bpf::faults::{FaultEvent, Faults, Points};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, touch};
 use pagemill_model::{Event, Fault, FaultSum, Nanos, Order, Pid};
 
@@ -122,9 +122,9 @@ fn start(
 fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
     let me = Pid::own();
     programs.follow(me)?;
-    let before = resources(Whose::ThisThread).faults;
+    let before = resources(UsageScope::ThisThread).faults;
     touch::pages(TRIED)?;
-    let made = resources(Whose::ThisThread).faults - before;
+    let made = resources(UsageScope::ThisThread).faults - before;
     programs.leave(me);
     // Those who are told one by one are not the program's.
     programs.told(|_| {});
@@ -147,8 +147,8 @@ impl Engine {
                 let mut all = Vec::new();
                 programs.told(|told| {
                     let detail = match told {
-                        Told::One(detail) => detail,
-                        Told::Short(sum) => {
+                        FaultEvent::One(detail) => detail,
+                        FaultEvent::Short(sum) => {
                             return all.push(Event::FaultSum(Box::new(FaultSum {
                                 time: Nanos(sum.ended),
                                 span: Some(Nanos(sum.span)),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::process::{Whose, resources};
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Writer;
@@ -87,8 +87,11 @@ impl Faults {
         times.sort();
         let account = || {
             let stat = linux.stat(pid)?;
-            let children =
-                if target == Target::Command { resources(Whose::EndedChildren).faults } else { 0 };
+            let children = if target == Target::Command {
+                resources(UsageScope::EndedChildren).faults
+            } else {
+                0
+            };
             Ok(stat.minor_faults + stat.major_faults + children)
         };
         let Opened { back_end, engine, not_used, accounted: accounted_before } =
@@ -209,7 +212,7 @@ impl Faults {
     /// What the kernel's accounting says happened while we measured.
     fn accounted(&self) -> Option<u64> {
         let all = match self.target {
-            Target::Command => resources(Whose::EndedChildren).faults,
+            Target::Command => resources(UsageScope::EndedChildren).faults,
             Target::Attached => {
                 let stat = self.linux.stat(self.pid).ok()?;
                 stat.minor_faults + stat.major_faults

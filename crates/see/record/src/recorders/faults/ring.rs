@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pagemill_kernel::perf_event::{Attributes, Event, Record, Ring, Target, What, wait};
+use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Target, wait};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event as Told, Fault, Nanos, Pid, latency};
@@ -156,10 +156,10 @@ impl Drop for Rings {
 type Opened = (Vec<Ring>, HashMap<u64, Mark>, Vec<Event>);
 
 fn open(processors: &[u32], threads: &[Pid], in_kernel: bool) -> Result<Opened> {
-    const EVENTS: [(What, Mark); 3] = [
-        (What::PageFaults, Mark::Begin),
-        (What::MinorFaults, Mark::End { major: false }),
-        (What::MajorFaults, Mark::End { major: true }),
+    const EVENTS: [(Counter, Mark); 3] = [
+        (Counter::PageFaults, Mark::Begin),
+        (Counter::MinorFaults, Mark::End { major: false }),
+        (Counter::MajorFaults, Mark::End { major: true }),
     ];
     let (mut rings, mut marks, mut others) = (Vec::<Ring>::new(), HashMap::new(), Vec::new());
     for &processor in processors {
