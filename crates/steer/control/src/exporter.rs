@@ -27,7 +27,7 @@ use pagemill_record::recorders::faults::{self, Faults, Target};
 use pagemill_record::sampler::Sampler;
 
 pub use http::serve;
-use look::Look;
+use look::ProcessSnapshot;
 
 use crate::tier::status;
 
@@ -38,7 +38,7 @@ const LIBRARY: &str = "libpagemill_heap";
 
 /// Whose metrics.
 #[derive(Clone, Debug, Default)]
-pub struct Which {
+pub struct ExportScope {
     /// These processes.
     pub pids: Vec<Pid>,
     /// All processes of these groups, by their directories, and of those below them.
@@ -63,7 +63,7 @@ struct Watched {
 /// Makes pages.
 pub struct Exporter {
     linux: Linux,
-    which: Which,
+    which: ExportScope,
     /// Whether faults of processes are timed.
     timed: bool,
     watched: BTreeMap<Pid, Watched>,
@@ -75,7 +75,7 @@ impl Exporter {
     /// Will look at these. `timed`: time the page faults of named processes, from now on.
     ///
     /// Fails if a named process is not there, or may not be looked into.
-    pub fn new(linux: &Linux, which: Which, timed: bool) -> Result<Self> {
+    pub fn new(linux: &Linux, which: ExportScope, timed: bool) -> Result<Self> {
         let mut exporter = Self {
             linux: linux.clone(),
             which,
@@ -146,14 +146,14 @@ impl Exporter {
     }
 
     /// Looks at one; nothing of one that has ended or may not be looked into.
-    fn look(&mut self, pid: Pid) -> Option<Look> {
+    fn look(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let stat = self.linux.stat(pid).ok()?;
         if self.watched.get(&pid).is_none_or(|watched| watched.started != stat.started) {
             self.watch(pid).ok()??;
         }
         let watched = self.watched.get_mut(&pid)?;
         let sample = watched.sampler.sample().ok()??;
-        Some(Look {
+        Some(ProcessSnapshot {
             pid,
             comm: watched.sampler.comm().to_owned(),
             cgroup: watched.group.as_ref().map_or_else(String::new, Group::name),
@@ -168,7 +168,8 @@ impl Exporter {
         self.fetch();
         let wanted = self.wanted();
         self.watched.retain(|pid, _| wanted.contains(pid));
-        let looks: Vec<Look> = wanted.into_iter().filter_map(|pid| self.look(pid)).collect();
+        let looks: Vec<ProcessSnapshot> =
+            wanted.into_iter().filter_map(|pid| self.look(pid)).collect();
         let seen: Vec<Pid> = looks.iter().map(|look| look.pid).collect();
         self.watched.retain(|pid, _| seen.contains(pid));
         let groups: BTreeMap<String, Group> = self

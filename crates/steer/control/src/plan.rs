@@ -10,14 +10,14 @@ use pagemill_policy::huge::profile::Profile;
 
 /// From what benefits are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum BenefitSource {
     /// Page walks that the processor counts, where its samples say that they were.
     Counters,
     /// Times of runs with other halves of the memory on huge pages.
     Runs,
 }
 
-impl Means {
+impl BenefitSource {
     /// Its names, what each is, and the value.
     pub const CHOICES: [(&str, &str, Self); 2] = [
         (
@@ -31,7 +31,7 @@ impl Means {
 
 /// Which time of a run counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum TimeMeasure {
     /// CPU time, which the kernel counts exactly.
     Cpu,
     /// CPU time in user mode, of which the kernel only samples how much it is.
@@ -40,7 +40,7 @@ pub enum By {
     Wall,
 }
 
-impl By {
+impl TimeMeasure {
     /// Its names, what each is, and the value.
     pub const CHOICES: [(&str, &str, Self); 3] = [
         ("cpu", "CPU time, which the kernel counts exactly", Self::Cpu),

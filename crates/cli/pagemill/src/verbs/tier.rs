@@ -18,7 +18,7 @@ use pagemill_policy::tier::compose;
 use pagemill_policy::tier::live::Live;
 
 use crate::values::Printed;
-use pagemill_control::tier::daemon::{self, Act, Options, Scope};
+use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
 use pagemill_control::tier::trackers::Track;
 use pagemill_control::tier::{Tiers, doctor, status};
@@ -219,7 +219,7 @@ fn policy(name: &str) -> Result<Live> {
 }
 
 /// Refuses flags that make no sense together, and says who moves the pages.
-fn actuator(run: &Run, policy: &Live) -> Result<Act> {
+fn actuator(run: &Run, policy: &Live) -> Result<ActuatorKind> {
     let quantum = Duration::from(run.quantum);
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&quantum) {
         bail!("--quantum {}: valid: 100ms to 1h", run.quantum.plain());
@@ -237,13 +237,15 @@ fn actuator(run: &Run, policy: &Live) -> Result<Act> {
                 run.policy
             );
         }
-        return Ok(Act::Tiering);
+        return Ok(ActuatorKind::Tiering);
     }
     Ok(match (run.act, policy.moves_pages()) {
-        (Some(How::Kernel), false) | (None, false) => Act::Kernel,
-        (Some(How::MovePages), true) | (None, true) => Act::MovePages,
-        (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => Act::Damos,
-        (Some(How::Interleave), true) if policy.needs_latency() => Act::Interleave,
+        (Some(How::Kernel), false) | (None, false) => ActuatorKind::Kernel,
+        (Some(How::MovePages), true) | (None, true) => ActuatorKind::MovePages,
+        (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => {
+            ActuatorKind::Damos
+        }
+        (Some(How::Interleave), true) if policy.needs_latency() => ActuatorKind::Interleave,
         (Some(how), _) => bail!(
             "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
              damos for the same, with --track damon; interleave for those that balance ({})",

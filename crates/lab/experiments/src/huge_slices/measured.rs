@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use pagemill_control::huge::measure::{self, Options as Measuring, Outcome as Measured};
 use pagemill_control::plan::perturb::Perturbation;
-use pagemill_control::plan::{By, Means};
+use pagemill_control::plan::{BenefitSource, TimeMeasure};
 use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_launch::program::{self, Words};
@@ -129,8 +129,8 @@ impl<'a> Bench<'a> {
             runs,
             slices: if self.name == "slices" { PARTS } else { 60 },
             seed: self.options.seed,
-            by: By::Cpu,
-            from: Some(Means::Runs),
+            by: TimeMeasure::Cpu,
+            from: Some(BenefitSource::Runs),
         };
         let measured =
             measure::measure(self.linux, &self.words, measuring, &self.signals, &mut |done| {

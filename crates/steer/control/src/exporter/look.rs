@@ -6,7 +6,7 @@ use pagemill_model::{HeapSample, Pid};
 
 /// A process at one moment.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct ProcessSnapshot {
     pub(super) pid: Pid,
     pub(super) comm: String,
     pub(super) cgroup: String,

@@ -13,7 +13,7 @@ use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::exposition::Metric::{Counter, Gauge};
 use pagemill_report::exposition::{Buckets, Exposition, Row, labels};
 
-use super::look::Look;
+use super::look::ProcessSnapshot;
 
 /// Upper ends of the histogram of page faults, s.
 const UPTO: [f64; 14] =
@@ -60,9 +60,9 @@ const OF_HEAPS: [Row<HeapSample>; 11] = [
 ];
 
 /// What is known of processes.
-pub(super) fn of_processes(looks: &[Look]) -> Exposition {
+pub(super) fn of_processes(looks: &[ProcessSnapshot]) -> Exposition {
     let mut page = Exposition::default();
-    let of = |look: &Look| {
+    let of = |look: &ProcessSnapshot| {
         let pid = look.pid.to_string();
         labels(&[("pid", &pid), ("comm", &look.comm), ("cgroup", &look.cgroup)])
     };
@@ -76,7 +76,11 @@ pub(super) fn of_processes(looks: &[Look]) -> Exposition {
 }
 
 /// What is known of their page faults.
-fn of_faults(page: &mut Exposition, looks: &[Look], of: &dyn Fn(&Look) -> String) {
+fn of_faults(
+    page: &mut Exposition,
+    looks: &[ProcessSnapshot],
+    of: &dyn Fn(&ProcessSnapshot) -> String,
+) {
     let faults: Vec<_> = looks
         .iter()
         .flat_map(|look| {
@@ -93,7 +97,7 @@ fn of_faults(page: &mut Exposition, looks: &[Look], of: &dyn Fn(&Look) -> String
         "Page faults by the kernel's account.",
         &faults,
     );
-    let timed = |look: &Look| Some((of(look), buckets(look.faults.as_ref()?)));
+    let timed = |look: &ProcessSnapshot| Some((of(look), buckets(look.faults.as_ref()?)));
     let timed: Vec<_> = looks.iter().filter_map(timed).collect();
     let help = "Page faults of it and what it starts, since the exporter began.";
     page.histogram("pagemill_process_page_fault_seconds", help, &timed);

@@ -48,7 +48,7 @@ use super::orders::{counters, first_order, order_for};
 use super::patience;
 use super::sites::Sites;
 use super::trial::{self, Trial};
-use super::view::{self, Fresh, Machine};
+use super::view::{self, Machine, RecentCosts};
 use crate::decisions;
 use pagemill_launch::files::NewFile;
 use pagemill_launch::supervise::Companion;
@@ -147,7 +147,7 @@ impl Member {
     }
 
     /// Takes in what the library counts: what has just come of it, and whether the process has grown.
-    fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (Fresh, bool) {
+    fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (RecentCosts, bool) {
         if !self.known {
             self.known = true;
             let maps = linux.maps(pid_of(process));
@@ -165,7 +165,7 @@ impl Member {
         if grew {
             self.seen_at = resident;
         }
-        let fresh = Fresh {
+        let fresh = RecentCosts {
             huge: self.made + FRESH > now,
             base: self.touched + FRESH > now,
             growth: self.grown(process, now),
@@ -180,7 +180,7 @@ struct Asking<'a> {
     machine: &'a Machine,
     sites: Option<&'a Sites>,
     process: Process<'a>,
-    fresh: Fresh,
+    fresh: RecentCosts,
     now: Duration,
 }
 

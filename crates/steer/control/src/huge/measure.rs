@@ -34,7 +34,7 @@ use pagemill_tracer::Ended;
 use pagemill_tracer::advise::{self, Alone, CHUNK, Chunks, Place, Watch};
 
 use super::counters::Counters;
-use crate::plan::{By, Means};
+use crate::plan::{BenefitSource, TimeMeasure};
 use pagemill_launch::program::Words;
 
 /// How to measure.
@@ -47,9 +47,9 @@ pub struct Options {
     /// Seed of the halves.
     pub seed: u64,
     /// What counts.
-    pub by: By,
+    pub by: TimeMeasure,
     /// From what it is to be told; `None`: the best that works here.
-    pub from: Option<Means>,
+    pub from: Option<BenefitSource>,
 }
 
 /// A part of a slice: chunks side by side.
@@ -147,8 +147,8 @@ pub fn measure(
 ) -> Result<std::result::Result<Outcome, std::io::Error>> {
     let began = Instant::now();
     let counters = match options.from {
-        Some(Means::Runs) => Err("runs were asked for".to_owned()),
-        Some(Means::Counters) => Ok(Counters::find(linux)?),
+        Some(BenefitSource::Runs) => Err("runs were asked for".to_owned()),
+        Some(BenefitSource::Counters) => Ok(Counters::find(linux)?),
         None => Counters::find(linux).map_err(|error| error.to_string()),
     };
     let runner = Runner { linux, subject, signals, counters };
@@ -180,7 +180,7 @@ pub fn measure(
     conclude(&mut outcome, &counted);
     let in_kernel = match &outcome.counters {
         Ok(_) => counted.iter().flatten().all(|run| run.kernel.is_some()),
-        Err(_) => options.by != By::User,
+        Err(_) => options.by != TimeMeasure::User,
     };
     if in_kernel {
         outcome.own = crate::costs::calibrate(linux, false)?.measured.huge_ns.unwrap_or(0);
@@ -282,9 +282,9 @@ fn repeat(
             counted[kind].extend(counting.counted(run.used.user + run.used.system)?);
         }
         let time = match options.by {
-            By::Cpu => run.used.user + run.used.system,
-            By::User => run.used.user,
-            By::Wall => run.wall,
+            TimeMeasure::Cpu => run.used.user + run.used.system,
+            TimeMeasure::User => run.used.user,
+            TimeMeasure::Wall => run.wall,
         };
         outcome.runs.push(Run { huge, time: time.as_secs_f64() });
         if counters.is_none() && number >= 23 && number % 9 == 5 {

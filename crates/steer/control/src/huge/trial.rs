@@ -17,7 +17,7 @@ use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries, View};
 use pagemill_prefault::board::{Order, Process, ProcessWord, RegionWord, degraded};
 
 use super::orders::order_for;
-use super::view::{Fresh, Machine};
+use super::view::{Machine, RecentCosts};
 use crate::decisions;
 
 /// Threads whose waiting is asked for; of more nobody knows.
@@ -133,7 +133,7 @@ impl Trial {
         tries: &dyn Tries,
         machine: &Machine,
         process: Process<'_>,
-        fresh: Fresh,
+        fresh: RecentCosts,
         now: Duration,
     ) -> Option<(Action, HugeDecision)> {
         // The library counts no growth before there is much.

@@ -27,7 +27,7 @@ const STALL_NS: u64 = 500_000;
 
 /// What is known of a process's latest doing.
 #[derive(Clone, Copy, Debug)]
-pub struct Fresh {
+pub struct RecentCosts {
     /// Its library has made huge pages of late, so that it knows what they cost.
     pub huge: bool,
     /// The same of smaller pages.
@@ -157,7 +157,7 @@ impl Machine {
         process: Process<'_>,
         region: Region<'_>,
         moment: Moment,
-        fresh: Fresh,
+        fresh: RecentCosts,
     ) -> View {
         let mut view = self.next(process, section(region), moment, fresh);
         view.address = region.get(RegionWord::Touched) / HUGE * HUGE;
@@ -170,7 +170,7 @@ impl Machine {
         process: Process<'_>,
         section: Section,
         moment: Moment,
-        fresh: Fresh,
+        fresh: RecentCosts,
     ) -> View {
         let mut view = self.typical(moment, section);
         let measured = |word| Some(process.get(word)).filter(|ns| *ns > 0).map(Figure::Measured);

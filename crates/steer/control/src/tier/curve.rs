@@ -38,7 +38,7 @@ const LEVELS: usize = 12;
 
 /// How a node is measured.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct CurveSetup {
     /// The node.
     pub node: u32,
     /// Processors that read it; the first chases.
@@ -158,8 +158,8 @@ fn memory(node: u32, bytes: usize, huge: &mut bool) -> Result<Bound> {
 ///
 /// # Errors
 /// Where the node has no memory for it, the processors may not be used, or no thread can be started.
-pub fn measure(way: &Way, mut say: impl FnMut(&Point)) -> Result<Curve> {
-    let Way { node, processors, ring, buffer, time } = way;
+pub fn measure(way: &CurveSetup, mut say: impl FnMut(&Point)) -> Result<Curve> {
+    let CurveSetup { node, processors, ring, buffer, time } = way;
     let (chaser, readers) = processors.split_first().context("no processor reads this node")?;
     let near = AffinityGuard::to(&[*chaser]);
     ensure!(near.is_some(), "this process may not run on processor {chaser}");
@@ -223,7 +223,7 @@ mod tests {
         let time = Duration::from_millis(1);
         let processors = allowed.into_iter().take(3).collect::<Vec<_>>();
         let wanted = levels(processors.len() - 1).len();
-        let way = Way { node: 0, processors, ring: 1 << 20, buffer: 1 << 20, time };
+        let way = CurveSetup { node: 0, processors, ring: 1 << 20, buffer: 1 << 20, time };
         let curve = match measure(&way, |_| {}) {
             Ok(curve) => curve,
             Err(error) => return eprintln!("skipped: {error:#}"),
@@ -234,7 +234,7 @@ mod tests {
             "{curve:?}"
         );
         assert!(curve.unloaded_ns() > 0.0 && curve.peak() > 0.0);
-        let none = Way { processors: Vec::new(), ..way };
+        let none = CurveSetup { processors: Vec::new(), ..way };
         assert!(measure(&none, |_| {}).is_err());
     }
 }

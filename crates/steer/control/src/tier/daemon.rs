@@ -46,7 +46,7 @@ pub enum Scope {
 
 /// How pages are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ActuatorKind {
     /// One by one.
     MovePages,
     /// By DAMON's threads, as much as is decided.
@@ -70,7 +70,7 @@ pub struct Options {
     /// Who sees what is hot.
     pub track: Track,
     /// How it acts.
-    pub act: Act,
+    pub act: ActuatorKind,
     /// Whether it does.
     pub apply: bool,
     /// Time between two decisions.
@@ -363,7 +363,7 @@ fn actuator(
     let log = move |event: Event| sink.borrow_mut().event(&event);
     let (rate, shared) = (options.rate, || pages.clone());
     Ok(match (options.apply, options.act) {
-        (apply, Act::Tiering) => {
+        (apply, ActuatorKind::Tiering) => {
             let group = options.scope.group(linux);
             let wanted = tiering(linux, options.tiers, group.as_ref(), rate)?;
             if apply {
@@ -379,19 +379,19 @@ fn actuator(
             let inner = DryRun::new(shared());
             Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
         }
-        (true, Act::MovePages) => {
+        (true, ActuatorKind::MovePages) => {
             let inner = MovePages::start(linux, &journals, shared(), options.tiers)?;
             Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
         }
-        (true, Act::Damos) => {
+        (true, ActuatorKind::Damos) => {
             let tracker = tracker.clone();
             let damos = Damos::start(linux, &journals, shared(), tracker, rate, options.quantum)?;
             Box::new(Log::new(log, damos))
         }
-        (true, Act::Kernel) => {
+        (true, ActuatorKind::Kernel) => {
             Box::new(Log::new(log, KernelPromotion::start(linux, &journals, rate)?))
         }
-        (true, Act::Interleave) => {
+        (true, ActuatorKind::Interleave) => {
             Box::new(Log::new(log, Interleave::start(linux, &journals, options.tiers)?))
         }
     })
@@ -400,8 +400,8 @@ fn actuator(
 impl Options {
     fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
         let group = self.scope.group(linux);
-        let migrate =
-            (self.apply && self.act == Act::Damos).then_some(Migrate { tiers: self.tiers, group });
+        let migrate = (self.apply && self.act == ActuatorKind::Damos)
+            .then_some(Migrate { tiers: self.tiers, group });
         Tracker::open(linux, self.track, self.quantum, migrate)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pagemill_control::plan::{By, Means};
+use pagemill_control::plan::{BenefitSource, TimeMeasure};
 
 /// How places are told apart, and where the profile goes.
 #[derive(Debug, Args)]
@@ -18,11 +18,11 @@ pub struct Places {
     pub slices: u32,
     /// From what the benefits are told: runs with other parts on huge pages, or page walks that the processor counts
     /// and samples. Default: counters where they work.
-    #[arg(long, value_parser = crate::values::one_of(&Means::CHOICES), requires = "places")]
-    pub from: Option<Means>,
+    #[arg(long, value_parser = crate::values::one_of(&BenefitSource::CHOICES), requires = "places")]
+    pub from: Option<BenefitSource>,
     /// What is to be shorter.
-    #[arg(long, value_parser = crate::values::one_of(&By::CHOICES), default_value = "cpu", requires = "places")]
-    pub by: By,
+    #[arg(long, value_parser = crate::values::one_of(&TimeMeasure::CHOICES), default_value = "cpu", requires = "places")]
+    pub by: TimeMeasure,
     /// Say all parts, a line each.
     #[arg(long, requires = "places")]
     pub explain: bool,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use pagemill_control::exporter::{self, Exporter, Which};
+use pagemill_control::exporter::{self, ExportScope, Exporter};
 use pagemill_kernel::cgroup;
 use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_launch::exit::{self, Exit};
@@ -60,7 +60,7 @@ fn written(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Ex
     let linux = pagemill_launch::context::machine();
     let groups: pagemill_kernel::Result<Vec<PathBuf>> =
         arguments.cgroup.iter().map(|name| cgroup::find(&linux, name)).collect();
-    let which = Which { pids: arguments.pid.clone(), groups: groups? };
+    let which = ExportScope { pids: arguments.pid.clone(), groups: groups? };
     let mut exporter = Exporter::new(&linux, which, arguments.listen.is_some())?;
     if let Some(address) = arguments.listen {
         for (pid, why) in exporter.untimed() {

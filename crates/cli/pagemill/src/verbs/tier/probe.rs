@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use pagemill_control::tier::Tiers;
-use pagemill_control::tier::curve::{self, Curve, Way};
+use pagemill_control::tier::curve::{self, Curve, CurveSetup};
 use pagemill_kernel::Linux;
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::scheduling::AffinityGuard;
@@ -131,7 +131,7 @@ fn processors(nodes: &[Node], default: &Node) -> Result<Vec<u32>> {
 }
 
 /// How a tier is measured: with as many readers as its free memory has room for.
-fn way(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<Way> {
+fn way(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<CurveSetup> {
     let cache = usize::try_from(cache.unwrap_or(0))?;
     let free = usize::try_from(tier.node.free)?;
     let ring = (4 * cache).clamp(RING.0, RING.1).next_power_of_two();
@@ -147,7 +147,7 @@ fn way(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<Way> {
     // A few readers must not live in the caches, either.
     let buffer = BUFFER.max(ring / processors.len()).next_multiple_of(HUGE as usize);
     let buffer = if buffer * processors.len() > free / 2 { BUFFER } else { buffer };
-    Ok(Way { node: tier.node.id, processors, ring, buffer, time })
+    Ok(CurveSetup { node: tier.node.id, processors, ring, buffer, time })
 }
 
 /// The built-in machine, as one of which nothing was measured.
@@ -246,7 +246,7 @@ fn without_alternate(built_in: &Machine, machine: Machine) -> Result<Machine> {
 }
 
 /// A curve, as lines that a reader of the file passes over.
-fn comment(tier: &Tier, way: &Way, curve: &Curve) -> String {
+fn comment(tier: &Tier, way: &CurveSetup, curve: &Curve) -> String {
     let pages = if curve.huge { "huge" } else { "base" };
     let mut text = format!(
         "#\n# {} tier: node {}, read from processor {}, on {pages} pages; loaded by {} others of \
