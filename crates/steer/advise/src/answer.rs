@@ -597,7 +597,7 @@ mod tests {
     use super::*;
     use crate::lever::{Estimate, Lever};
     use crate::levers::REGISTRY;
-    use crate::look::Seen;
+    use crate::look::RunObservation;
     use crate::session::options;
 
     #[test]
@@ -642,7 +642,7 @@ mod tests {
         let arms = levers.iter().zip(REGISTRY);
         let arms = arms.map(|((state, runs), lever)| arm(state, runs, *lever)).collect();
         let base = base.iter().map(run).collect();
-        Advice::of(vec!["true".into()], &options(), Seen::default(), base, arms)
+        Advice::of(vec!["true".into()], &options(), RunObservation::default(), base, arms)
     }
 
     /// A lever of one run was "not tried for lack of time", however clear that run was.

@@ -32,7 +32,7 @@ use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
 use crate::levers::colder::Colder;
 use crate::levers::plain::PLAIN;
-use crate::look::{Seen, wrapped};
+use crate::look::{RunObservation, wrapped};
 use crate::marks::Marks;
 
 /// Time between two looks, in times of what one takes, and at the least.
@@ -50,7 +50,7 @@ const LITTLE: f64 = 0.01;
 const STALLED: f64 = 1.0;
 
 /// What was seen, and what levers may bring.
-pub struct Glance {
+pub struct Estimates {
     /// Whose memory it is.
     pub whose: String,
     /// The command, as it was started.
@@ -58,7 +58,7 @@ pub struct Glance {
     /// Whether it waits for others to connect to it: a server.
     pub listens: bool,
     /// What was seen.
-    pub seen: Seen,
+    pub seen: RunObservation,
     /// All levers: what each may bring, and how the command would be started under it or why it cannot be.
     pub levers: Vec<(&'static dyn Lever, Estimate, Result<Start, String>)>,
     /// What is to be known beside that.
@@ -69,8 +69,8 @@ pub struct Glance {
     pub interrupted: Option<i32>,
 }
 
-impl Glance {
-    fn of(whose: String, seen: Seen, target: &Target, notes: Vec<String>) -> Self {
+impl Estimates {
+    fn of(whose: String, seen: RunObservation, target: &Target, notes: Vec<String>) -> Self {
         let lever =
             |lever: &&'static dyn Lever| (*lever, lever.estimate(&seen), lever.start(target));
         let levers = REGISTRY.iter().map(lever).collect();
@@ -84,7 +84,7 @@ impl Glance {
 ///
 /// # Errors
 /// There is no such process, or this user may not look.
-pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Glance> {
+pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Estimates> {
     let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
     ensure!(
         !before.kernel_thread,
@@ -117,7 +117,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     }
     let after = linux.stat(pid).with_context(|| format!("process {pid} has ended"))?;
     ensure!(after.started == before.started, "process {pid} has ended, and another has its number");
-    let mut seen = Seen::of(looks);
+    let mut seen = RunObservation::of(looks);
     seen.seconds = begun.elapsed().as_secs_f64();
     seen.user = (after.user - before.user).as_secs_f64();
     seen.system = (after.system - before.system).as_secs_f64();
@@ -143,14 +143,14 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     }
     notes.extend(target.lent());
     notes.extend(pressure(linux));
-    let glance = Glance::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
+    let glance = Estimates::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
     // Who may not look at its files does not know.
     let listens = linux.listens(pid).unwrap_or(false);
-    Ok(Glance { listens, interrupted, ..glance })
+    Ok(Estimates { listens, interrupted, ..glance })
 }
 
 /// Asks the malloc of the largest process what it keeps free.
-fn ask_malloc(linux: &Linux, seen: &mut Seen, time: Duration) {
+fn ask_malloc(linux: &Linux, seen: &mut RunObservation, time: Duration) {
     (seen.malloc, seen.allocator) = malloc_free::of(linux, seen.peak.largest, time);
     seen.lives = true;
     seen.not_asked = seen.malloc.is_none().then(|| match seen.allocator {
@@ -317,7 +317,7 @@ impl Recorded {
     ///
     /// # Errors
     /// The recording has no samples of memory.
-    pub fn glance(self, linux: &Linux) -> Result<Glance> {
+    pub fn glance(self, linux: &Linux) -> Result<Estimates> {
         let Self { meta, mut looks, huge, cpu, told } = self;
         ensure!(
             !looks.is_empty(),
@@ -327,7 +327,7 @@ impl Recorded {
         for look in &mut looks {
             look.huge = most_huge.unwrap_or(0).min(look.anonymous);
         }
-        let mut seen = Seen::of(looks);
+        let mut seen = RunObservation::of(looks);
         seen.seconds = seen.looks.last().map_or(0.0, |look| look.seconds);
         if let Some((first, last)) = cpu {
             seen.user = last.saturating_sub(first) as f64 / 1e9;
@@ -358,7 +358,7 @@ impl Recorded {
         if most_huge.is_none() {
             notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());
         }
-        Ok(Glance::of(format!("{} ({}), recorded", meta.comm, meta.pid), seen, &target, notes))
+        Ok(Estimates::of(format!("{} ({}), recorded", meta.comm, meta.pid), seen, &target, notes))
     }
 }
 
@@ -385,7 +385,7 @@ fn may_help((_, estimate, _): Row<'_>) -> bool {
 
 type Row<'a> = &'a (&'static dyn Lever, Estimate, Result<Start, String>);
 
-impl Glance {
+impl Estimates {
     /// The levers that may help, the greatest gain first.
     fn ranked(&self) -> Vec<Row<'_>> {
         let mut ranked: Vec<Row<'_>> = self.levers.iter().filter(|row| may_help(row)).collect();
@@ -598,14 +598,14 @@ mod tests {
         };
         let free =
             MallocFree { heap: 98 << 20, free: 88 << 20, returnable: 4096, pieces: 88 << 20 };
-        let seen = Seen {
+        let seen = RunObservation {
             malloc: Some(free),
             allocator: Some(Allocator::Glibc),
             lives: true,
             seconds: 10.0,
-            ..Seen::of(vec![look])
+            ..RunObservation::of(vec![look])
         };
-        let mut glance = Glance::of("process 7 (python3)".into(), seen, &target, Vec::new());
+        let mut glance = Estimates::of("process 7 (python3)".into(), seen, &target, Vec::new());
         for (.., start) in &mut glance.levers {
             *start = Ok(Start::default());
         }
@@ -633,8 +633,13 @@ mod tests {
         let told = |free: u64| {
             let pieces = free << 20;
             let malloc = MallocFree { heap: 99 << 20, free: pieces, returnable: 0, pieces };
-            let seen = Seen { cold, malloc: Some(malloc), lives: true, ..Seen::of(vec![look]) };
-            let mut glance = Glance::of("it".into(), seen, &target, Vec::new());
+            let seen = RunObservation {
+                cold,
+                malloc: Some(malloc),
+                lives: true,
+                ..RunObservation::of(vec![look])
+            };
+            let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
             for (lever, _, start) in &mut glance.levers {
                 if lever.name() != Colder.name() {
                     *start = Ok(Start::default());
@@ -666,7 +671,7 @@ mod tests {
                 .for_each(|sample| recorded.event(&Event::Heap(Box::new(sample))));
             recorded.glance(&Linux::live()).unwrap()
         };
-        let memory = |glance: &Glance, name: &str| {
+        let memory = |glance: &Estimates, name: &str| {
             let mut levers = glance.levers.iter();
             levers.find(|(lever, ..)| lever.name() == name).map(|(_, estimate, _)| estimate.memory)
         };

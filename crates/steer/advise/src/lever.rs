@@ -13,7 +13,7 @@ use pagemill_launch::program::{self, Verdict};
 use pagemill_model::Pid;
 
 pub use crate::estimate::Estimate;
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// One way.
 pub trait Lever: Sync {
@@ -30,7 +30,7 @@ pub trait Lever: Sync {
     fn start(&self, target: &Target) -> Result<Start, String>;
 
     /// What it may bring at the most, by what was seen of the command as it is.
-    fn estimate(&self, seen: &Seen) -> Estimate;
+    fn estimate(&self, seen: &RunObservation) -> Estimate;
 }
 
 /// How a command is started: words in front of it, and variables of its environment.

@@ -15,7 +15,7 @@ const ROUNDED: u64 = 5;
 
 /// What was seen in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct RunObservation {
     /// Its wall time.
     pub seconds: f64,
     /// CPU time in user mode, seconds.
@@ -66,7 +66,7 @@ pub struct Bounds {
     pub high: u64,
 }
 
-impl Seen {
+impl RunObservation {
     /// Of looks at a run.
     pub fn of(looks: Vec<Memory>) -> Self {
         let peak = looks.iter().max_by_key(|look| look.bytes).copied().unwrap_or_default();
@@ -336,9 +336,9 @@ pub(crate) fn seconds(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn seen(anonymous: u64, huge: u64) -> Seen {
+    fn seen(anonymous: u64, huge: u64) -> RunObservation {
         let look = Memory { bytes: anonymous + 100, anonymous, huge, ..Memory::default() };
-        Seen::of(vec![Memory { bytes: 50, ..look }, look])
+        RunObservation::of(vec![Memory { bytes: 50, ..look }, look])
     }
 
     #[test]
@@ -348,26 +348,27 @@ mod tests {
         assert!(seen(LITTLE * 2, 0).more_huge_pages().time > 0.0);
         assert_eq!(seen(LITTLE * 2, LITTLE + 1).more_huge_pages().time, 0.0);
         assert!(seen(LITTLE * 2, 0).other_malloc(true).memory > 0.9);
-        assert_eq!(Seen::default().share(1), 1.0, "nothing seen is no division by zero");
+        assert_eq!(RunObservation::default().share(1), 1.0, "nothing seen is no division by zero");
     }
 
     #[test]
     fn who_gets_at_what_is_free_promises_most() {
         let free =
             MallocFree { heap: 90 << 20, free: 80 << 20, returnable: 700 << 10, pieces: 79 << 20 };
-        let busy = Seen { malloc: Some(free), seconds: 2.0, user: 1.9, ..seen(100 << 20, 0) };
-        let pages = |seen: &Seen| seen.given_back("").likely;
+        let busy =
+            RunObservation { malloc: Some(free), seconds: 2.0, user: 1.9, ..seen(100 << 20, 0) };
+        let pages = |seen: &RunObservation| seen.given_back("").likely;
         assert!(
             pages(&busy) < 0.01 && busy.given_back("").memory > 0.9,
             "it may be more while it works"
         );
         assert!(busy.other_malloc(false).likely < 0.01 && busy.other_malloc(true).likely > 0.7);
-        let rests = Seen { user: 0.1, ..busy.clone() };
+        let rests = RunObservation { user: 0.1, ..busy.clone() };
         assert!(rests.given_back("").memory < 0.01, "it is as it was seen most of the time");
         // A heap that was small when it was asked tells nothing of what came.
-        let early = Seen { malloc: Some(MallocFree { heap: 1 << 20, ..free }), ..rests };
+        let early = RunObservation { malloc: Some(MallocFree { heap: 1 << 20, ..free }), ..rests };
         assert!(early.given_back("").memory > 0.9 && early.other_malloc(false).likely > 0.4);
-        let unknown = Seen { malloc: None, ..busy };
+        let unknown = RunObservation { malloc: None, ..busy };
         assert!(unknown.other_malloc(true).likely > unknown.other_malloc(false).likely);
     }
 
@@ -383,7 +384,7 @@ mod tests {
     /// Of `true`, which no look saw, it said that it had "0 B at its highest: anonymous 0 B".
     #[test]
     fn memory_that_was_not_seen_is_not_said_to_be_none() {
-        let told = Seen::of(Vec::new()).text("as it is", None);
+        let told = RunObservation::of(Vec::new()).text("as it is", None);
         assert!(told.contains("memory      not seen: it ended before"), "{told}");
         assert!(seen(100 << 20, 0).text("as it is", None).contains("anonymous 100.0 MiB"));
     }
@@ -392,7 +393,8 @@ mod tests {
     fn what_is_free_is_told_with_what_is_live_or_why_it_is_not_known() {
         let free =
             MallocFree { heap: 90 << 20, free: 80 << 20, returnable: 4096, pieces: 79 << 20 };
-        let told = Seen { malloc: Some(free), ..seen(100 << 20, 0) }.text("as it is", None);
+        let told =
+            RunObservation { malloc: Some(free), ..seen(100 << 20, 0) }.text("as it is", None);
         for part in [
             "80.0 MiB of the 90.0 MiB",
             "10.0 MiB are live",
@@ -402,7 +404,7 @@ mod tests {
             assert!(told.contains(part), "no {part:?} in {told}");
         }
         let why = Some("it never rested".to_owned());
-        let told = Seen { not_asked: why, ..seen(100 << 20, 0) }.text("as it is", None);
+        let told = RunObservation { not_asked: why, ..seen(100 << 20, 0) }.text("as it is", None);
         assert!(told.contains("free        not known: it never rested"), "{told}");
     }
 }

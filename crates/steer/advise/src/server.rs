@@ -18,7 +18,7 @@ use pagemill_model::Pid;
 
 use crate::ending::stop;
 use crate::printed::{Printed, Reading};
-use crate::stall::Beat;
+use crate::stall::Heartbeat;
 
 /// How a server is asked.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub(crate) fn ask(
     server: &mut Child,
     load: &Load,
     signals: &Signals,
-    beat: Beat<'_>,
+    beat: Heartbeat<'_>,
 ) -> Result<Asked> {
     let begun = Instant::now();
     let alive = wait_until_ready(linux, server, signals, beat)?;
@@ -122,7 +122,7 @@ fn wait_until_ready(
     linux: &Linux,
     server: &mut Child,
     signals: &Signals,
-    beat: Beat<'_>,
+    beat: Heartbeat<'_>,
 ) -> Result<bool> {
     let begun = Instant::now();
     while begun.elapsed() < READY {
@@ -146,7 +146,7 @@ fn attend(
     client: &mut Child,
     time: Duration,
     signals: &Signals,
-    beat: Beat<'_>,
+    beat: Heartbeat<'_>,
 ) -> Result<Option<String>> {
     let begun = Instant::now();
     loop {

@@ -18,7 +18,7 @@ use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
 use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
-use crate::look::{Cold, Seen};
+use crate::look::{Cold, RunObservation};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
@@ -120,7 +120,7 @@ pub struct Advice {
     /// What was asked for.
     pub options: Options,
     /// What was seen of it as it is.
-    pub seen: Seen,
+    pub seen: RunObservation,
     /// The runs as it is.
     pub base: Vec<Figures>,
     /// All levers, in the order of the registry.
@@ -148,7 +148,7 @@ impl Advice {
     pub fn of(
         words: Vec<OsString>,
         options: &Options,
-        seen: Seen,
+        seen: RunObservation,
         base: Vec<Figures>,
         arms: Vec<Arm>,
     ) -> Self {
@@ -255,7 +255,7 @@ struct Session<'a> {
     limit: Duration,
     batch: usize,
     pace: Pace,
-    seen: Seen,
+    seen: RunObservation,
     warmth: Option<Warmth>,
     base: Vec<Figures>,
     digests: BTreeSet<u64>,
@@ -688,8 +688,8 @@ fn merged(mut runs: Vec<Run>) -> Run {
     all
 }
 
-fn seen(run: &Run, target: &Target) -> Seen {
-    let mut seen = Seen::of(run.looks.clone());
+fn seen(run: &Run, target: &Target) -> RunObservation {
+    let mut seen = RunObservation::of(run.looks.clone());
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
@@ -717,7 +717,7 @@ fn cold(run: &Run, peak: u64) -> Option<Cold> {
 }
 
 /// All levers: those that are to be tried, and why not the others.
-fn arms(target: &Target, seen: &Seen, options: &Options) -> Result<Vec<Arm>> {
+fn arms(target: &Target, seen: &RunObservation, options: &Options) -> Result<Vec<Arm>> {
     for name in &options.only {
         let names: Vec<&str> = REGISTRY.iter().map(|lever| lever.name()).collect();
         ensure!(
@@ -825,8 +825,13 @@ mod tests {
         for allocator in [Allocator::Glibc, Allocator::Jemalloc] {
             for malloc in [Some(free), None] {
                 let allocator = Some(allocator);
-                let seen =
-                    Seen { malloc, allocator, seconds: 2.0, user: 1.9, ..Seen::of(vec![look]) };
+                let seen = RunObservation {
+                    malloc,
+                    allocator,
+                    seconds: 2.0,
+                    user: 1.9,
+                    ..RunObservation::of(vec![look])
+                };
                 let arm = |lever: &&'static dyn Lever| {
                     Arm::new(*lever, lever.estimate(&seen), Some(Start::default()), State::Tried)
                 };

@@ -28,7 +28,7 @@ pub enum Waits {
 }
 
 /// What is told while a run goes on, now and then: that it does, or what it seems to wait for.
-pub type Beat<'a> = &'a mut dyn FnMut(Option<Waits>);
+pub type Heartbeat<'a> = &'a mut dyn FnMut(Option<Waits>);
 
 /// Watches a command for a rest.
 pub(crate) struct Stall<'a> {

@@ -29,7 +29,7 @@ use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::rule::{COUNTED, Figures};
 use crate::server::{Asked, Load, ask};
-use crate::stall::{Beat, Found, Stall};
+use crate::stall::{Found, Heartbeat, Stall};
 
 /// What the command starts may outlive it by this much and is not left behind.
 const LINGER: Duration = Duration::from_millis(200);
@@ -109,7 +109,7 @@ pub struct Manner {
 
 impl Stage<'_> {
     /// Runs the command once. The inner error is that it cannot be executed.
-    pub fn run(&self, start: &Start, manner: Manner, beat: Beat<'_>) -> Result<io::Result<Run>> {
+    pub fn run(&self, start: &Start, manner: Manner, beat: Heartbeat) -> Result<io::Result<Run>> {
         let linux = &self.target.linux;
         let group = group(linux);
         let mut command = self.command(start);
@@ -199,7 +199,7 @@ impl Stage<'_> {
         &self,
         child: &mut Child,
         manner: Manner,
-        beat: Beat<'_>,
+        beat: Heartbeat<'_>,
     ) -> Result<(Ending, Option<Asked>)> {
         let Some(load) = self.load else { return Ok((self.wait(child, manner, beat)?, None)) };
         let asked = ask(&self.target.linux, child, load, self.signals, beat)?;
@@ -224,7 +224,7 @@ impl Stage<'_> {
     }
 
     /// Waits for the end, within a limit.
-    fn wait(&self, child: &mut Child, manner: Manner, beat: Beat<'_>) -> Result<Ending> {
+    fn wait(&self, child: &mut Child, manner: Manner, beat: Heartbeat<'_>) -> Result<Ending> {
         let (begun, limit) = (Instant::now(), manner.limit);
         let mut stall = Stall::begin(&self.target.linux, Pid(child.id()));
         loop {

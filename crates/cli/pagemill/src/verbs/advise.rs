@@ -251,7 +251,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
                 "conclusion": null, "not_again": null, "interrupted": false,
             })
         };
-        let mut answer = seen.as_ref().map_or_else(nothing, glance::Glance::json);
+        let mut answer = seen.as_ref().map_or_else(nothing, glance::Estimates::json);
         answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
         crate::answer::print("advise-estimates", answer)?;
         return Ok(Exit::Ok);

@@ -5,7 +5,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `run --huge cbmm+`.
 pub struct Ahead;
@@ -32,7 +32,7 @@ impl Lever for Ahead {
         Ok(Start::behind(&["run", "--huge", CbmmPlus::USUAL.name(), "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.more_huge_pages()
     }
 }

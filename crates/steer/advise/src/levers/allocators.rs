@@ -5,7 +5,7 @@ use std::path::Path;
 use pagemill_launch::library::distributed;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// An allocator of the distribution.
 pub struct Allocator {
@@ -58,7 +58,7 @@ impl Lever for Allocator {
         Ok(Start::loading(Path::new(&path)))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.allocator {
             Some(has) if has.name() == self.name => Estimate::nothing("it has it as it is"),
             _ => seen.other_malloc(false),

@@ -4,7 +4,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::linux::Linux;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// The setting `always`, borrowed while the command runs.
 pub struct Always;
@@ -32,7 +32,7 @@ impl Lever for Always {
         Ok(Start::behind(&["run", "--huge", Linux::Always.name(), "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.more_huge_pages()
     }
 }

@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `MALLOC_ARENA_MAX=1`.
 pub struct Arenas;
@@ -25,7 +25,7 @@ impl Lever for Arenas {
         target.may_preload().map(|()| Start::with("MALLOC_ARENA_MAX", "1"))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         if seen.peak.threads <= seen.peak.processes {
             return Estimate::nothing("it has one thread, and so one arena");
         }

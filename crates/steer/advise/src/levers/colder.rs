@@ -1,7 +1,7 @@
 //! Memory that is not accessed, in compressed memory or on a slower tier: modelled, not tried.
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// zram, zswap, or a tier of slower memory.
 pub struct Colder;
@@ -23,7 +23,7 @@ impl Lever for Colder {
         Err("modelled only; what it would cost: pagemill record --with accesses -o rec, pagemill advise rec".into())
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.cold {
             Some(cold) => Estimate::up_to(
                 seen.share(cold.bytes),

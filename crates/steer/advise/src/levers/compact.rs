@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::levers::plain::ON_IT;
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `run --heap compact`, by remapping.
 pub struct Compact;
@@ -28,7 +28,7 @@ impl Lever for Compact {
         Ok(Start::behind(&["run", "--heap", "compact", "--backend", "remap", "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.allocator {
             Some(Allocator::Pagemill) => Estimate::nothing(ON_IT),
             _ => seen.other_malloc(true),

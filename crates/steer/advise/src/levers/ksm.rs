@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::levers::plain::ON_IT;
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `run --ksm`.
 pub struct Ksm;
@@ -34,7 +34,7 @@ impl Lever for Ksm {
         Ok(Start::behind(&["run", "--ksm", "--heap", "compact", "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         // ksmd comes round once in seconds.
         if seen.seconds < 5.0 && !seen.lives {
             return Estimate::nothing(

@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `glibc.malloc.hugetlb=1`: `madvise(MADV_HUGEPAGE)` for all that malloc maps (glibc 2.35).
 pub struct MallocHuge;
@@ -32,7 +32,7 @@ impl Lever for MallocHuge {
         }
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.only_with(Allocator::Glibc, || seen.more_huge_pages())
     }
 }

@@ -4,7 +4,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::linux::Linux;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// The setting `always` of that size, borrowed while the command runs.
 pub struct Medium;
@@ -34,7 +34,7 @@ impl Lever for Medium {
         Ok(Start::behind(&["run", "--huge", Linux::Medium.name(), "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.more_huge_pages()
     }
 }

@@ -4,7 +4,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::linux::Linux;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// Transparent huge pages switched off for the command and what it starts.
 pub struct Never;
@@ -26,7 +26,7 @@ impl Lever for Never {
         Ok(Start::behind(&["run", "--huge", Linux::Never.name(), "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         let huge = seen.most_huge();
         if huge == 0 {
             return Estimate::nothing("it has no huge pages as it is");

@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// Who runs on that heap.
 pub const PLAIN: Allocator = Allocator::Other("pagemill's heap, which does not compact here");
@@ -32,7 +32,7 @@ impl Lever for Plain {
         Ok(Start::behind(&["run", "--heap", "plain", "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.allocator {
             Some(PLAIN | Allocator::Pagemill) => Estimate::nothing(ON_IT),
             _ => seen.other_malloc(false),

@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::program;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// Settings of jemalloc or mimalloc.
 pub struct Purge {
@@ -67,7 +67,7 @@ impl Lever for Purge {
         Ok(Start::added(name, ",", self.settings))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         let why = "what its malloc keeps free is a part of this";
         seen.only_with(self.of, || seen.given_back(why))
     }

@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::{Seen, bytes};
+use crate::look::{RunObservation, bytes};
 
 /// A command that rests for less in all, seconds, is not noticed to rest.
 const REST: f64 = 0.4;
@@ -31,13 +31,13 @@ impl Lever for Rest {
         Ok(Start::behind(&["run", "--trim", "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.only_with(Allocator::Glibc, || at_rest(seen))
     }
 }
 
 /// What is free whenever it rests.
-fn at_rest(seen: &Seen) -> Estimate {
+fn at_rest(seen: &RunObservation) -> Estimate {
     if seen.rested() < REST {
         return Estimate::nothing("it hardly rests, and is trimmed when it does");
     }

@@ -5,7 +5,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::auto::Auto;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `run --huge auto`.
 pub struct Tried;
@@ -32,7 +32,7 @@ impl Lever for Tried {
         Ok(Start::behind(&["run", "--huge", Auto::THROUGHPUT.name(), "--"]))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.more_huge_pages()
     }
 }

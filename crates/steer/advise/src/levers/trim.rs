@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::Seen;
+use crate::look::RunObservation;
 
 /// `MALLOC_TRIM_THRESHOLD_`, which also keeps large blocks in mappings of their own.
 pub struct Trim;
@@ -25,7 +25,7 @@ impl Lever for Trim {
         target.may_preload().map(|()| Start::with("MALLOC_TRIM_THRESHOLD_", "131072"))
     }
 
-    fn estimate(&self, seen: &Seen) -> Estimate {
+    fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.only_with(Allocator::Glibc, || {
             seen.given_back(
                 "what malloc keeps free at its end, and of large blocks, is a part of this",
