@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::ProcessPage;
 use crate::faults::label;
-use crate::pages::{Laid, runs};
+use crate::pages::{AddressLayout, runs};
 use crate::recent::{Recent, Table};
 
 /// How often memory was accessed.
@@ -68,7 +68,7 @@ pub struct AccessFold {
     started: Nanos,
     page: u64,
     /// What lay where last, by name.
-    mappings: Laid<String>,
+    mappings: AddressLayout<String>,
     /// Touched pages of each process by their numbers, and whether they were written.
     touched: Table<u64, RangeMap<u64, bool>>,
     accesses: Table<ProcessPage, Counts>,
@@ -89,7 +89,7 @@ impl AccessFold {
         Self {
             started,
             page: page.max(1),
-            mappings: Laid::default(),
+            mappings: AddressLayout::default(),
             touched: Table::default(),
             accesses: Table::default(),
             threads: Recent::default(),

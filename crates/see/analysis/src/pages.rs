@@ -29,18 +29,18 @@ pub(crate) fn runs<'a>(
 /// What lies where in the address spaces of processes: what comes later is in the place of what was there, and what lay
 /// beside that stays.
 #[derive(Clone, Debug)]
-pub(crate) struct Laid<T> {
+pub(crate) struct AddressLayout<T> {
     /// First address after, and what; by process and first address; none overlaps another.
     by_start: BTreeMap<ProcessAddress, (u64, T)>,
 }
 
-impl<T> Default for Laid<T> {
+impl<T> Default for AddressLayout<T> {
     fn default() -> Self {
         Self { by_start: BTreeMap::new() }
     }
 }
 
-impl<T: Clone> Laid<T> {
+impl<T: Clone> AddressLayout<T> {
     /// Lays this where a row says that a mapping is.
     pub(crate) fn lay(&mut self, row: &MappingSample, what: T) {
         let (pid, start, end) =
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_lies_beside_a_newer_mapping_stays_and_pages_are_cut_where_another_begins() {
-        let mut laid = Laid::default();
+        let mut laid = AddressLayout::default();
         laid.lay(&row(0x1000, 0x9000), 'a');
         laid.lay(&row(0x3000, 0x4800), 'b');
         laid.lay(&row(0xa000, u64::MAX), 'c');

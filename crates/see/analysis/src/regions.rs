@@ -17,7 +17,7 @@ use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
-use crate::sites::{Images, Made};
+use crate::sites::{Images, OwnedRanges};
 use pagemill_model::sums::{add, sum};
 
 /// Addresses of programs are below: 57 bits, with page tables of five levels.
@@ -87,7 +87,7 @@ pub struct Regions {
 pub struct Sites {
     images: Images,
     /// By call stack.
-    made: Made<Vec<u64>>,
+    made: OwnedRanges<Vec<u64>>,
 }
 
 impl Sites {

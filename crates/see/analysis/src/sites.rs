@@ -67,18 +67,18 @@ impl Images {
 
 /// Memory by who made it.
 #[derive(Clone, Debug)]
-pub struct Made<T> {
+pub struct OwnedRanges<T> {
     /// First address after it and its maker; by first address.
     ranges: BTreeMap<u64, (u64, T)>,
 }
 
-impl<T> Default for Made<T> {
+impl<T> Default for OwnedRanges<T> {
     fn default() -> Self {
         Self { ranges: BTreeMap::new() }
     }
 }
 
-impl<T> Made<T> {
+impl<T> OwnedRanges<T> {
     /// Memory was made here; what lay there before is gone.
     pub fn insert(&mut self, start: u64, end: u64, by: T) {
         if start >= end {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_was_made_last_at_an_address_is_what_lies_there() {
-        let mut made = Made::default();
+        let mut made = OwnedRanges::default();
         made.insert(0x1010, 0x5000, 'a');
         made.insert(0x9010, 0xb000, 'b');
         assert_eq!((made.at(0x1000, 0), made.at(0x1000, 0x1000)), (None, Some(&'a')));

@@ -36,7 +36,7 @@ use pagemill_model::{Access, Event, MappingSample, Nanos, Touched};
 use rangemap::RangeSet;
 
 use crate::addresses::{ProcessAddress, ProcessPage};
-use crate::pages::{Laid, runs};
+use crate::pages::{AddressLayout, runs};
 
 #[cfg(test)]
 mod tests;
@@ -59,11 +59,11 @@ const SHOWN: usize = 20;
 pub struct Validation {
     page: u64,
     windows: HashMap<ProcessPage, Vec<Window>>,
-    ours: Laid<MappingSample>,
+    ours: AddressLayout<MappingSample>,
     intervals: BTreeMap<u64, Vec<Interval>>,
     faults: HashMap<ProcessPage, Vec<Fault>>,
     /// Of the recording by faults: whether each is of a file, and whether faults there may map more than a page.
-    mappings: Laid<(bool, bool)>,
+    mappings: AddressLayout<(bool, bool)>,
 }
 
 /// What the emulator's account says of the pages of a process; an interval is known by its place in their order.
@@ -141,10 +141,10 @@ impl Validation {
         Self {
             page: page.max(1),
             windows: HashMap::new(),
-            ours: Laid::default(),
+            ours: AddressLayout::default(),
             intervals: BTreeMap::new(),
             faults: HashMap::new(),
-            mappings: Laid::default(),
+            mappings: AddressLayout::default(),
         }
     }
 

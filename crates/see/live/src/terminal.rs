@@ -28,7 +28,7 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use crate::draw::theme::Theme;
-use crate::draw::{Look, Pane, screen};
+use crate::draw::{FrameContext, Pane, screen};
 use crate::feed::Feed;
 use crate::state::State;
 
@@ -134,7 +134,7 @@ impl View {
         let lacks = feed.lacks();
         screen(
             state,
-            &Look {
+            &FrameContext {
                 meta: feed.meta(),
                 size,
                 theme: self.theme,

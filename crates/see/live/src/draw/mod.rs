@@ -66,7 +66,7 @@ impl Pane {
 
 /// What is drawn besides the state.
 #[derive(Clone, Debug)]
-pub struct Look<'a> {
+pub struct FrameContext<'a> {
     /// The header of what is looked at.
     pub meta: &'a Meta,
     /// Columns and lines.
@@ -92,7 +92,7 @@ pub struct Look<'a> {
 }
 
 /// The screen.
-pub fn screen(state: &State, look: &Look<'_>) -> Vec<Line<'static>> {
+pub fn screen(state: &State, look: &FrameContext<'_>) -> Vec<Line<'static>> {
     let (columns, rows) = (usize::from(look.size.0.max(1)), usize::from(look.size.1.max(1)));
     let mut head = vec![header(state, look)];
     for sentence in [memory_says(state), faults_say(state, look.meta)].into_iter().flatten() {
@@ -127,7 +127,12 @@ pub fn screen(state: &State, look: &Look<'_>) -> Vec<Line<'static>> {
     lines.into_iter().map(|line| cut(line, columns)).collect()
 }
 
-fn pane_lines(pane: Pane, state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+fn pane_lines(
+    pane: Pane,
+    state: &State,
+    look: &FrameContext<'_>,
+    columns: usize,
+) -> Vec<Line<'static>> {
     match pane {
         Pane::Heat => heat(state, look, columns),
         Pane::Memory => memory_pane(state, look, columns),
@@ -195,7 +200,7 @@ fn wrapped(sentence: &Sentence, columns: usize, theme: Theme) -> Vec<Line<'stati
     lines.into_iter().map(|line| Line::styled(line, style)).collect()
 }
 
-fn header(state: &State, look: &Look<'_>) -> Line<'static> {
+fn header(state: &State, look: &FrameContext<'_>) -> Line<'static> {
     let meta = look.meta;
     let style = if look.over { look.theme.alert() } else { Style::new() };
     Line::from(vec![
@@ -222,7 +227,7 @@ fn below(text: impl Into<String>) -> Line<'static> {
 }
 
 /// Why a pane has nothing to show: that of the first of these words that is not measured, or how to record it.
-fn absent(look: &Look<'_>, words: &[&str], way: &str) -> Line<'static> {
+fn absent(look: &FrameContext<'_>, words: &[&str], way: &str) -> Line<'static> {
     let lacks = look.lacks.iter().find(|lacks| words.iter().any(|word| lacks.what.contains(word)));
     let why = lacks.map_or_else(|| format!("not recorded ({way})"), |lacks| lacks.why.clone());
     Line::styled(format!("  {}", printable(&why)), look.theme.faint())
@@ -253,7 +258,7 @@ const REGIONS_FROM: usize = 3;
 /// Regions at most.
 const REGIONS: usize = 12;
 
-fn heat(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+fn heat(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'static>> {
     let theme = look.theme;
     let mut legend = vec![Span::styled("touched within ", theme.faint())];
     for age in Age::ALL {
@@ -358,7 +363,7 @@ fn over_time(
     ]))
 }
 
-fn memory_pane(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+fn memory_pane(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'static>> {
     let Some(sample) = &state.memory.last else {
         let why = absent(look, &["heap", "memory"], "record --with heap");
         return vec![title(Pane::Memory, look.theme, []), why];
@@ -421,7 +426,7 @@ fn kernel_line(state: &State, sample: &HeapSample) -> String {
     )
 }
 
-fn faults(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+fn faults(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'static>> {
     let theme = look.theme;
     let Some(setup) = &look.meta.faults else {
         let why = absent(look, &["faults"], "record --with faults");
@@ -470,7 +475,7 @@ fn faults(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> 
     lines
 }
 
-fn machine(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>> {
+fn machine(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'static>> {
     let Some((index, pages)) = state.machine.index().zip(state.machine.free_pages()) else {
         let why = absent(look, &["frag", "free memory"], "record --with frag");
         return vec![title(Pane::Machine, look.theme, []), why];
@@ -497,7 +502,7 @@ fn machine(state: &State, look: &Look<'_>, columns: usize) -> Vec<Line<'static>>
     lines
 }
 
-fn tiers(look: &Look<'_>) -> Vec<Line<'static>> {
+fn tiers(look: &FrameContext<'_>) -> Vec<Line<'static>> {
     let mut all = look.tiers.iter().map(|line| printable(line).into_owned());
     let first = all.next().unwrap_or_else(|| "not looked at".into());
     let mut lines = vec![title(Pane::Tiers, look.theme, [Span::raw(first)])];
@@ -570,7 +575,7 @@ mod tests {
         let tiers = ["one: node 0".to_owned()];
         text(&screen(
             state,
-            &Look {
+            &FrameContext {
                 meta,
                 size,
                 theme: Theme { colour: false, unicode },

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pagemill_analysis::sites::{Images, Made};
+use pagemill_analysis::sites::{Images, OwnedRanges};
 use pagemill_kernel::Linux;
 use pagemill_model::{Allocation, Pid};
 
@@ -16,7 +16,7 @@ pub type Notes = Box<dyn FnMut() -> Vec<Allocation>>;
 #[derive(Default)]
 struct Process {
     images: Images,
-    made: Made<String>,
+    made: OwnedRanges<String>,
 }
 
 /// The sites in a program and its descendants.
