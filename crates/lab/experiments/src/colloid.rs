@@ -31,7 +31,7 @@ mod sensitivity;
 mod text;
 
 use crate::reproduce::cell::Cell as Run;
-use crate::reproduce::keep::{Keep, Of};
+use crate::reproduce::keep::{CellKey, Keep};
 use crate::reproduce::outcome::Outcome;
 use crate::reproduce::series::{self, Finished, Series, Turn};
 use crate::reproduce::store::Store;
@@ -48,7 +48,7 @@ impl Report {
     ///
     /// # Errors
     /// None for cells that this made.
-    pub fn of(finished: &[Finished], of: Of) -> Result<Self> {
+    pub fn of(finished: &[Finished], of: CellKey) -> Result<Self> {
         let all = Options::new(of.scale < 1.0, of.seed)?;
         let made = |name: &String| finished.iter().any(|(cell, _)| cell.case == *name);
         let figures: Vec<String> =
@@ -95,7 +95,7 @@ impl Modelled {
 impl Series for Modelled {
     fn turns(&self) -> Vec<Turn> {
         let size = FILE.size(self.options.quick);
-        let of = Of { seed: self.options.seed, scale: size.scale, window: None };
+        let of = CellKey { seed: self.options.seed, scale: size.scale, window: None };
         let processors = std::thread::available_parallelism().map_or(1.0, |all| all.get() as f64);
         let sums = self.options.sensitivity.then(|| self.sums.names());
         let names = self.options.figures.iter().cloned().chain(sums.into_iter().flatten());

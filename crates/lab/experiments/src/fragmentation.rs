@@ -37,7 +37,7 @@ use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition, Size};
 use crate::reproduce::experiment::chosen;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
@@ -236,7 +236,7 @@ impl Outcome {
     }
 
     /// What cells that were run anywhere came to.
-    pub(crate) fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Self {
+    pub(crate) fn collected(finished: &[Finished], of: CellKey, interrupted: bool) -> Self {
         let repetitions = finished.iter().map(|(cell, _)| cell.repetition).max();
         Self::of(Options::new(of.scale < 1.0, of.scale > 1.0, repetitions), finished, interrupted)
     }
@@ -340,7 +340,7 @@ impl Series for Study<'_> {
     fn turns(&self) -> Vec<Turn> {
         let Options { repetitions, programs, arms, .. } = &self.options;
         let Size { seconds, scale, .. } = *self.options.size;
-        let of = Of { seed: 1, scale, window: None };
+        let of = CellKey { seed: 1, scale, window: None };
         let mut turns = Vec::new();
         for arm in arms {
             // In turn, so that each has some if it ends early.

@@ -50,7 +50,7 @@ use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
 use crate::reproduce::input::Inputs;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
@@ -281,7 +281,7 @@ impl Series for Policies<'_> {
     fn turns(&self) -> Vec<Turn> {
         let Options { programs, arms, repetitions, seed, scale, quick } = &self.options;
         let seconds = FILE.size(*quick).seconds * scale / FILE.size(*quick).scale;
-        let of = Of { seed: *seed, scale: *scale, window: None };
+        let of = CellKey { seed: *seed, scale: *scale, window: None };
         let mut turns = Vec::new();
         for state in STATES {
             let mut random = Random::new(*seed);
@@ -433,7 +433,7 @@ impl Outcome {
 
     /// What cells that were run anywhere came to.
     #[must_use]
-    pub fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Self {
+    pub fn collected(finished: &[Finished], of: CellKey, interrupted: bool) -> Self {
         let ran = |name: &str, which: fn(Key) -> &'static str| {
             finished.iter().filter_map(|(cell, _)| place(cell)).any(|(key, _)| which(key) == name)
         };
@@ -585,7 +585,7 @@ mod tests {
             (cell("xz.fragmented", AGAIN, 3), Ok(Ran::default())),
             (cell("gcc.fragmented", "auto", 1), Err("it died".to_owned())),
         ];
-        let of = Of { seed: 1, scale: 0.2, window: None };
+        let of = CellKey { seed: 1, scale: 0.2, window: None };
         let outcome = Outcome::collected(&finished, of, false);
         assert_eq!(outcome.options.programs, ["xz", "gcc"]);
         assert_eq!(outcome.options.arms, ["linux-never", "cbmm+", "auto"]);

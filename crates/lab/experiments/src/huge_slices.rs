@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::apart::{Apart, Tables};
 use crate::coverage::{self, CBMM};
 use crate::reproduce::cell::Cell;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
@@ -86,7 +86,7 @@ impl Series for Slices<'_> {
     fn turns(&self) -> Vec<Turn> {
         let Options { quick, programs, runs, repetitions, seed } = &self.options;
         let size = FILE.size(*quick);
-        let of = Of { seed: *seed, scale: size.scale, window: None };
+        let of = CellKey { seed: *seed, scale: size.scale, window: None };
         // A round is so many runs.
         let (all, round) = (*runs as f64, self.options.ways().len() as f64 + 3.0);
         let turn = |program: &str, arm, repetition, seconds| {
@@ -200,7 +200,7 @@ impl Outcome {
     }
 
     /// What cells that were run anywhere came to.
-    pub(crate) fn collected(finished: &[Finished], of: Of) -> Self {
+    pub(crate) fn collected(finished: &[Finished], of: CellKey) -> Self {
         let rounds = finished.iter().map(|(cell, _)| cell.repetition).max();
         let mut options = Options::new(of.scale < 1.0, rounds, of.seed);
         options.programs = programs();

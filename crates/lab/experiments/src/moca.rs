@@ -44,7 +44,7 @@ use crate::coverage::{self, MOCA};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
@@ -491,7 +491,7 @@ impl Series for Traces<'_> {
         let Options { quick, kernels, repetitions, class, smaller, threads, log, sweep } =
             &self.options;
         let size = FILE.size(*quick);
-        let of = Of { seed: 1, scale: size.scale, window: None };
+        let of = CellKey { seed: 1, scale: size.scale, window: None };
         let mut turns = Vec::new();
         let mut add = |case: String, arm, repetition| {
             let cell = Cell { experiment: NAME.to_owned(), case, arm, repetition };
@@ -608,7 +608,11 @@ impl Outcome {
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub fn collected(finished: &[Finished], of: Of, interrupted: bool) -> Result<Self, String> {
+    pub fn collected(
+        finished: &[Finished],
+        of: CellKey,
+        interrupted: bool,
+    ) -> Result<Self, String> {
         let repetitions = finished.iter().map(|(cell, _)| cell.repetition).max();
         let mut options = Options::new(of.scale < 1.0, repetitions);
         let places: Vec<_> = finished.iter().filter_map(|(cell, _)| place(&cell.case)).collect();
@@ -761,7 +765,7 @@ mod tests {
             (cell("sweep.20.500", FAULTS, 1), Ok(Ran::of(&Told::Step(step.clone())).unwrap())),
             (cell("bt.A.2", arm(NAMES), 1), Err("it died".to_owned())),
         ];
-        let of = Of { seed: 1, scale: 1.0, window: None };
+        let of = CellKey { seed: 1, scale: 1.0, window: None };
         let outcome = Outcome::collected(&finished, of, false).unwrap();
         assert_eq!((outcome.rows[0].native.clone(), outcome.rows.len()), (vec![1.0, 2.0], 2));
         assert_eq!(outcome.rows[0].traced.iter().map(|run| run.cpu).sum::<f64>(), 11.0);

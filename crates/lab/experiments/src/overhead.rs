@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 use crate::Table;
 use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
@@ -234,7 +234,7 @@ impl Series for Costs<'_> {
     fn turns(&self) -> Vec<Turn> {
         let Options { quick, repetitions, accesses, seed } = self.options;
         let size = FILE.size(quick);
-        let of = Of { seed, scale: size.scale, window: None };
+        let of = CellKey { seed, scale: size.scale, window: None };
         let turn = |case: &str, arm, repetition| {
             let cell = Cell { experiment: NAME.into(), case: case.into(), arm, repetition };
             Turn { cell, of, seconds: size.seconds }

@@ -3,7 +3,7 @@
 use crate::apart::{Outcomes, Tables};
 use crate::coverage::{CBMM, COLLOID, MOCA, STUDY};
 use crate::reproduce::chosen::OTHERS;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::series::Finished;
 use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
 
@@ -34,7 +34,10 @@ pub(crate) fn nothing(name: &str) -> Option<Box<dyn Tables>> {
 }
 
 /// What cells that were run anywhere came to, in the order in which a run has them.
-pub fn collected(of: impl Fn(&str) -> Option<(Vec<Finished>, Of)>, interrupted: bool) -> Outcomes {
+pub fn collected(
+    of: impl Fn(&str) -> Option<(Vec<Finished>, CellKey)>,
+    interrupted: bool,
+) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for name in OTHERS {
         let Some((cells, of)) = of(name) else { continue };

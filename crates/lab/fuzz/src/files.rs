@@ -8,7 +8,7 @@ use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
 use pagemill_experiments::apart::Tables as _;
 use pagemill_experiments::fleet::collect;
-use pagemill_experiments::moca::kept::Kept;
+use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::keep;
 use pagemill_launch::program;
 use pagemill_model::recording::{Meta, Reader};
@@ -89,7 +89,7 @@ pub fn cell(bytes: &[u8]) {
     in_room(|room| {
         let path = room.join("cell.json");
         if put(&path, bytes).is_ok() {
-            let _ = keep::read(&path).map(keep::Kept::outcome);
+            let _ = keep::read(&path).map(keep::CellRecord::outcome);
         }
     });
 }
@@ -107,7 +107,7 @@ pub fn collected(bytes: &[u8]) {
 
 /// A kept run of the comparison of access traces.
 pub fn traces(bytes: &[u8]) {
-    let Ok(Kept { outcome, .. }) = Kept::read(bytes) else { return };
+    let Ok(KeptRun { outcome, .. }) = KeptRun::read(bytes) else { return };
     let _ = (outcome.text(), outcome.claims(), outcome.json(), outcome.files(&[]));
 }
 

@@ -78,12 +78,12 @@ pub struct Workload {
     /// Reads in a millisecond of its own time.
     pub reads_per_ms: u64,
     /// Where each region lies; none for a synthetic workload, which is one heap.
-    pub homes: Vec<Home>,
+    pub homes: Vec<RegionMapping>,
 }
 
 /// Where a region lies: the mapping that it lies whole in, and its address there. `None`: in parts of several, or at an
 /// end, so no huge page fits.
-pub type Home = Option<(Arc<Mapping>, u64)>;
+pub type RegionMapping = Option<(Arc<Mapping>, u64)>;
 
 /// Names of the synthetic workloads.
 pub const WORKLOADS: [&str; 4] = ["grow", "random", "hot", "sparse"];
@@ -275,7 +275,7 @@ struct Machine {
 const STEPS: u64 = 1 << 20;
 
 /// Asked now and then with the pieces of the program that are done and all of them: whether to go on.
-pub type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+pub type ContinueCheck<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What a program grows by between two looks of who measures, regions.
 const GROWTH: u64 = 4;
@@ -289,7 +289,7 @@ impl Setup {
 
     /// Runs it for as long as who waits goes on: a recording may ask for any number of steps.
     #[must_use]
-    pub fn run_while(&self, goes_on: GoesOn) -> Option<Outcome> {
+    pub fn run_while(&self, goes_on: ContinueCheck) -> Option<Outcome> {
         let mut machine = Machine::new(self);
         machine.program(goes_on).then(|| machine.end())
     }
@@ -361,7 +361,7 @@ impl Machine {
     }
 
     /// Runs the program; whether to its end.
-    fn program(&mut self, goes_on: GoesOn) -> bool {
+    fn program(&mut self, goes_on: ContinueCheck) -> bool {
         let mut random = Random::new(self.setup.seed ^ 0x7ead);
         let touches = std::mem::take(&mut self.setup.workload.touches);
         let own = std::mem::take(&mut self.setup.workload.own);
@@ -410,7 +410,13 @@ impl Machine {
     }
 
     /// A recorded program's own time, less the walks that it is spared; whether to its end.
-    fn own(&mut self, time: u64, touched: &[u64], random: &mut Random, goes_on: GoesOn) -> bool {
+    fn own(
+        &mut self,
+        time: u64,
+        touched: &[u64],
+        random: &mut Random,
+        goes_on: ContinueCheck,
+    ) -> bool {
         let last = touched.last().copied().unwrap_or(0);
         let mut left = time;
         loop {
@@ -652,7 +658,7 @@ impl Machine {
     }
 
     /// The helper, beside the program; whether to go on.
-    fn helper(&mut self, page: u64, goes_on: GoesOn) -> bool {
+    fn helper(&mut self, page: u64, goes_on: ContinueCheck) -> bool {
         self.help(page);
         self.done += 1;
         let asks = self.steps >= STEPS;

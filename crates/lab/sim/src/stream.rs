@@ -33,7 +33,7 @@ enum State {
 
 /// What the core asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum MemoryRequest {
     /// This line from memory.
     Read {
         /// The line.
@@ -88,20 +88,20 @@ impl Stream {
     }
 
     /// Fills the free buffers; appends what is asked for.
-    pub fn demand(&mut self, asked: &mut Vec<Ask>) {
+    pub fn demand(&mut self, asked: &mut Vec<MemoryRequest>) {
         while self.busy < self.buffers && self.next < self.oldest + self.window {
             let line = self.next;
             self.next += 1;
             self.busy += 1;
             match *self.state(line) {
                 State::Away => {
-                    asked.push(Ask::Read { line, ahead: false });
+                    asked.push(MemoryRequest::Read { line, ahead: false });
                     self.away += 1;
                     *self.state(line) = State::Demanded;
                 }
                 State::Fetching => *self.state(line) = State::Demanded,
                 State::Fetched => {
-                    asked.push(Ask::Near { line });
+                    asked.push(MemoryRequest::Near { line });
                     *self.state(line) = State::Nearing;
                 }
                 // Lines between `oldest` and `oldest + window + distance` have a place each, for that is below `RING`.
@@ -114,7 +114,7 @@ impl Stream {
                 if self.ahead < end && self.ahead <= line + reach {
                     let line = self.ahead;
                     *self.state(line) = State::Fetching;
-                    asked.push(Ask::Read { line, ahead: true });
+                    asked.push(MemoryRequest::Read { line, ahead: true });
                     self.ahead += 1;
                     self.away += 1;
                 }
@@ -161,7 +161,7 @@ mod tests {
                 prop_assert!(!away.is_empty() || !asked.is_empty(), "nothing on its way");
                 for ask in &asked {
                     match *ask {
-                        Ask::Read { line, ahead } => {
+                        MemoryRequest::Read { line, ahead } => {
                             prop_assert!(seen.insert(line), "{line} asked for twice");
                             if ahead {
                                 prop_assert!(line < stream.next + distance as u64);
@@ -169,7 +169,7 @@ mod tests {
                             }
                             away.push(line);
                         }
-                        Ask::Near { line } => away.push(line),
+                        MemoryRequest::Near { line } => away.push(line),
                     }
                 }
                 let line = away.swap_remove(pick as usize % away.len());

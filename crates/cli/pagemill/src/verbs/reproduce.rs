@@ -18,7 +18,7 @@ use pagemill_model::whole;
 use serde_json::json;
 
 use pagemill_experiments::apart::{Apart, Outcomes, Tables};
-use pagemill_experiments::moca::kept::Kept;
+use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::arm::Machine;
 use pagemill_experiments::reproduce::chosen::OTHERS;
 use pagemill_experiments::reproduce::experiment;
@@ -252,11 +252,12 @@ impl Arguments {
             moca::NAME
         );
         let kept = match file {
-            None => Kept::built_in()?,
+            None => KeptRun::built_in()?,
             Some(path) => {
                 let cannot = || format!("cannot read {}", path.display());
                 let bytes = whole::read(path, whole::DATA).with_context(cannot)?;
-                Kept::read(&bytes).with_context(|| format!("{} is no kept run", path.display()))?
+                KeptRun::read(&bytes)
+                    .with_context(|| format!("{} is no kept run", path.display()))?
             }
         };
         eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));

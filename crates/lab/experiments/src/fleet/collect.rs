@@ -17,7 +17,7 @@ use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition;
 use crate::reproduce::experiment;
-use crate::reproduce::keep::{self, Kept, Of};
+use crate::reproduce::keep::{self, CellKey, CellRecord};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
@@ -37,7 +37,7 @@ const SECOND: f64 = 1e9;
 #[derive(Debug, Default)]
 pub struct Collected {
     /// Cells, each once, in the order of their names.
-    pub cells: Vec<(Cell, Kept)>,
+    pub cells: Vec<(Cell, CellRecord)>,
     /// Cells of a matrix that nobody has finished, each with who began it last.
     pub missing: Vec<String>,
     /// Results directories of earlier versions, which did not write down what they were to run.
@@ -60,7 +60,7 @@ impl Collected {
     /// For what is neither; and for cells of one experiment that were run with different options.
     pub fn from(sources: &[PathBuf]) -> Result<Self> {
         let mut collected = Self::default();
-        let mut cells: BTreeMap<(String, String, usize, u32), (Cell, Kept)> = BTreeMap::new();
+        let mut cells: BTreeMap<(String, String, usize, u32), (Cell, CellRecord)> = BTreeMap::new();
         let mut matrices = Vec::new();
         for source in sources {
             let found = if source.is_dir() {
@@ -110,7 +110,7 @@ impl Collected {
     }
 
     fn with_one_set_of_options(&self) -> Result<()> {
-        let mut first: HashMap<&str, (&Cell, Of)> = HashMap::new();
+        let mut first: HashMap<&str, (&Cell, CellKey)> = HashMap::new();
         for (cell, kept) in &self.cells {
             let (one, of) = first.entry(&cell.experiment).or_insert((cell, kept.of));
             ensure!(
@@ -193,7 +193,7 @@ impl Collected {
     }
 
     /// The cells of an experiment, and what the figures of all of them depend on; `None` if there are none.
-    fn of(&self, name: &str) -> Option<(Vec<Finished>, Of)> {
+    fn of(&self, name: &str) -> Option<(Vec<Finished>, CellKey)> {
         let cells = || self.cells.iter().filter(|(cell, _)| cell.experiment == name);
         let of = cells().next()?.1.of;
         Some((cells().map(|(cell, kept)| (cell.clone(), kept.clone().outcome())).collect(), of))
@@ -251,7 +251,7 @@ impl Collected {
 }
 
 /// The rows of a cell.
-fn rows((cell, kept): &(Cell, Kept)) -> Vec<ResultRow> {
+fn rows((cell, kept): &(Cell, CellRecord)) -> Vec<ResultRow> {
     let row = |name: &str, value: Option<f64>, words: Option<String>| ResultRow {
         experiment: Some(cell.experiment.clone()),
         case: Some(cell.case.clone()),
@@ -294,7 +294,7 @@ const TOOK: &str = "cell_seconds";
 ///
 /// # Errors
 /// Where it cannot be read; for what is no such file.
-pub fn read(path: &Path) -> Result<Vec<(Cell, Kept)>> {
+pub fn read(path: &Path) -> Result<Vec<(Cell, CellRecord)>> {
     let cannot = || format!("cannot read {}", path.display());
     let bytes = whole::read(path, whole::DATA).with_context(cannot)?;
     let rows: Vec<ResultRow> = dataset::decode(&bytes)
@@ -307,14 +307,14 @@ pub fn read(path: &Path) -> Result<Vec<(Cell, Kept)>> {
 ///
 /// # Errors
 /// For rows that lack what a cell must have.
-pub fn cells(rows: Vec<ResultRow>) -> Result<Vec<(Cell, Kept)>> {
-    let mut cells: Vec<(Cell, Kept)> = Vec::new();
+pub fn cells(rows: Vec<ResultRow>) -> Result<Vec<(Cell, CellRecord)>> {
+    let mut cells: Vec<(Cell, CellRecord)> = Vec::new();
     for (at, row) in rows.into_iter().enumerate() {
         let (cell, name) = cell_of(&row).with_context(|| format!("row {at} is of no cell"))?;
         if name == TOOK {
-            let kept = Kept {
+            let kept = CellRecord {
                 schema: 1,
-                of: Of {
+                of: CellKey {
                     seed: row.seed.unwrap_or_default(),
                     scale: row.scale.unwrap_or(1.0),
                     window: row.window,
@@ -383,10 +383,10 @@ mod tests {
         Cell { experiment: "pauses".into(), case: "churn".into(), arm, repetition }
     }
 
-    fn kept(cpu: f64) -> Kept {
-        Kept {
+    fn kept(cpu: f64) -> CellRecord {
+        CellRecord {
             schema: 1,
-            of: Of { seed: 1, scale: 0.1, window: None },
+            of: CellKey { seed: 1, scale: 0.1, window: None },
             build: "b".into(),
             host: "n1".into(),
             seconds: 1.5,
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    fn put(results: &Path, cell: &Cell, kept: &Kept) {
+    fn put(results: &Path, cell: &Cell, kept: &CellRecord) {
         let path = keep::path(results, cell);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, serde_json::to_string(kept).unwrap()).unwrap();
@@ -412,10 +412,14 @@ mod tests {
         put(
             one.path(),
             &cell("jemalloc", 1),
-            &Kept { failed: Some("it died".into()), ..kept(0.0) },
+            &CellRecord { failed: Some("it died".into()), ..kept(0.0) },
         );
         put(two.path(), &cell("jemalloc", 1), &kept(1.0));
-        put(two.path(), &cell("glibc", 2), &Kept { failed: Some("no room".into()), ..kept(0.0) });
+        put(
+            two.path(),
+            &cell("glibc", 2),
+            &CellRecord { failed: Some("no room".into()), ..kept(0.0) },
+        );
         let sources = [one.path().to_owned(), two.path().to_owned()];
         let collected = Collected::from(&sources).unwrap();
         assert_eq!((collected.cells.len(), collected.duplicates), (3, 1));
@@ -482,12 +486,12 @@ mod tests {
     fn what_does_not_belong_together_or_is_no_result_is_refused() {
         let room = tempfile::tempdir().unwrap();
         put(room.path(), &cell("glibc", 1), &kept(2.0));
-        let other = Kept { of: Of { seed: 2, scale: 0.1, window: None }, ..kept(2.0) };
+        let other = CellRecord { of: CellKey { seed: 2, scale: 0.1, window: None }, ..kept(2.0) };
         put(room.path(), &cell("glibc", 2), &other);
         let sources = [room.path().to_owned()];
         let error = Collected::from(&sources).unwrap_err().to_string();
         assert!(error.contains("seed 1") && error.contains("seed 2"), "{error}");
-        let different = Kept { digest: Some(7), ..kept(2.0) };
+        let different = CellRecord { digest: Some(7), ..kept(2.0) };
         put(room.path(), &cell("glibc", 2), &different);
         let failed = Collected::from(&sources).unwrap().failed();
         assert!(failed.len() == 1 && failed[0].1.contains("differs"), "{failed:?}");

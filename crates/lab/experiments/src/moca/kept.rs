@@ -31,7 +31,7 @@ const INTERRUPTED: &str = "interrupted";
 
 /// A run that was kept.
 #[derive(Debug, PartialEq)]
-pub struct Kept {
+pub struct KeptRun {
     /// What came of it.
     pub outcome: Outcome,
     /// What it ran on and when, in words.
@@ -101,7 +101,7 @@ fn rows(outcome: &Outcome, machine: &[String]) -> Vec<TraceRun> {
     rows
 }
 
-impl Kept {
+impl KeptRun {
     /// The kept run of this repository.
     ///
     /// # Errors
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_kept_run_is_whole_and_makes_the_tables_again() {
-        let kept = Kept::built_in().unwrap();
+        let kept = KeptRun::built_in().unwrap();
         let outcome = &kept.outcome;
         assert!(!outcome.interrupted && !kept.machine.is_empty(), "{:?}", kept.machine);
         assert!(KEPT.len() < 20_000_000);
@@ -287,13 +287,13 @@ mod tests {
         assert!(!outcome.claims().is_empty());
         assert!(outcome.text().contains("617.80"), "the published figures stand beside");
         // Written again it is the same run.
-        assert_eq!(Kept::read(&write(&kept.outcome, &kept.machine).unwrap()).unwrap(), kept);
+        assert_eq!(KeptRun::read(&write(&kept.outcome, &kept.machine).unwrap()).unwrap(), kept);
     }
 
     #[test]
     fn what_is_no_kept_run_is_refused() {
         for bytes in [&b"PAR1"[..], &KEPT[..KEPT.len() / 2], b""] {
-            assert!(Kept::read(bytes).is_err());
+            assert!(KeptRun::read(bytes).is_err());
         }
         let row = |kind: &str| TraceRun { kind: Some(kind.into()), ..TraceRun::default() };
         for (rows, answer) in [
@@ -303,7 +303,7 @@ mod tests {
             (vec![TraceRun { class: Some("A".into()), ..row("run") }], "no kernel"),
             (vec![TraceRun { kernel: Some("xx".into()), ..row("validated") }], "no kernel \"xx\""),
         ] {
-            let error = format!("{:#}", Kept::of(rows).unwrap_err());
+            let error = format!("{:#}", KeptRun::of(rows).unwrap_err());
             assert!(error.contains(answer), "{answer}: {error}");
         }
     }

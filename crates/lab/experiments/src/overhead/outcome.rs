@@ -4,7 +4,7 @@ use pagemill_analysis::statistics::median;
 
 use super::options::Options;
 use crate::dash;
-use crate::reproduce::keep::Of;
+use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::Finished;
 
@@ -16,7 +16,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// What cells that were run anywhere came to.
-    pub(crate) fn collected(finished: &[Finished], of: Of) -> Self {
+    pub(crate) fn collected(finished: &[Finished], of: CellKey) -> Self {
         let options = Options::new(of.scale < 1.0, None, of.seed);
         Self { options, finished: finished.to_vec() }
     }

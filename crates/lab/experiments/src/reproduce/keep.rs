@@ -37,7 +37,7 @@ const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
 /// What the figures of a cell depend on, beside its program, its arm and the machine.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Of {
+pub struct CellKey {
     /// Seed of its inputs.
     pub seed: u64,
     /// Share of the experiment's full size.
@@ -46,7 +46,7 @@ pub struct Of {
     pub window: Option<f64>,
 }
 
-impl fmt::Display for Of {
+impl fmt::Display for CellKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}, scale {}", self.seed, self.scale)?;
         self.window.map_or(Ok(()), |seconds| write!(f, ", a window of {seconds} s"))
@@ -59,18 +59,18 @@ pub struct Turn {
     /// The cell.
     pub cell: Cell,
     /// What its figures depend on.
-    pub of: Of,
+    pub of: CellKey,
     /// Roughly how long it takes.
     pub seconds: f64,
 }
 
 /// A finished cell, as it is on disk.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Kept {
+pub struct CellRecord {
     /// Version of this layout.
     pub schema: u32,
     /// What its figures depend on.
-    pub of: Of,
+    pub of: CellKey,
     /// The build that ran it.
     pub build: String,
     /// The machine that ran it.
@@ -93,7 +93,7 @@ pub struct Kept {
     pub part: Option<Value>,
 }
 
-impl Kept {
+impl CellRecord {
     /// What came of the cell.
     pub fn outcome(self) -> Result<Outcome, String> {
         if let Some(why) = self.failed {
@@ -119,7 +119,7 @@ pub struct Keep {
 }
 
 /// What is to be done about a cell.
-pub enum Begun {
+pub enum CellClaim {
     /// Nothing: this came of it.
     Done(Outcome),
     /// It is to be run; nobody else runs it while this is held.
@@ -161,7 +161,7 @@ impl Keep {
     }
 
     /// A cell that such a run has finished.
-    pub fn taken(&self, cell: &Cell, of: Of) -> Option<Outcome> {
+    pub fn taken(&self, cell: &Cell, of: CellKey) -> Option<Outcome> {
         let kept = read(&self.path(cell)).ok()?;
         (kept.of == of && kept.build == self.build).then(|| kept.outcome().ok()).flatten()
     }
@@ -170,17 +170,17 @@ impl Keep {
     ///
     /// # Errors
     /// Where nothing can be written; [`super::target::Interrupted`] by a signal.
-    pub fn begin(&self, cell: &Cell, of: Of, stage: &Stage<'_>) -> Result<Begun> {
+    pub fn begin(&self, cell: &Cell, of: CellKey, stage: &Stage<'_>) -> Result<CellClaim> {
         let mut waiting = false;
         loop {
             if let Some(outcome) = self.taken(cell, of) {
-                return Ok(Begun::Done(outcome));
+                return Ok(CellClaim::Done(outcome));
             }
             if let Some(lock) = self.lock(cell)? {
                 // It may have been finished before it was locked.
                 return Ok(match self.taken(cell, of) {
-                    Some(outcome) => Begun::Done(outcome),
-                    None => Begun::Mine(lock),
+                    Some(outcome) => CellClaim::Done(outcome),
+                    None => CellClaim::Mine(lock),
                 });
             }
             if !waiting {
@@ -199,13 +199,13 @@ impl Keep {
     pub fn once(
         &self,
         cell: &Cell,
-        of: Of,
+        of: CellKey,
         stage: &Stage<'_>,
         run: impl FnOnce() -> Result<Outcome>,
     ) -> Result<(Result<Outcome, String>, bool)> {
         let lock = match self.begin(cell, of, stage)? {
-            Begun::Done(outcome) => return Ok((Ok(outcome), false)),
-            Begun::Mine(lock) => lock,
+            CellClaim::Done(outcome) => return Ok((Ok(outcome), false)),
+            CellClaim::Mine(lock) => lock,
         };
         let began = Instant::now();
         let outcome = match run() {
@@ -252,11 +252,11 @@ impl Keep {
         &self,
         lock: Lock,
         cell: &Cell,
-        of: Of,
+        of: CellKey,
         took: Duration,
         outcome: &Result<Outcome, String>,
     ) -> Result<()> {
-        let mut kept = Kept {
+        let mut kept = CellRecord {
             schema: 1,
             of,
             build: self.build.clone(),
@@ -305,22 +305,22 @@ pub fn last_begun(results: &Path, cell: &Cell) -> Option<String> {
 ///
 /// # Errors
 /// Where it cannot be read, and for what is no cell.
-pub fn read(path: &Path) -> Result<Kept> {
+pub fn read(path: &Path) -> Result<CellRecord> {
     let cannot = || format!("cannot read {}", path.display());
-    let kept: Kept = serde_json::from_str(&whole::text(path).with_context(cannot)?)
+    let kept: CellRecord = serde_json::from_str(&whole::text(path).with_context(cannot)?)
         .with_context(|| format!("{} is no finished cell", path.display()))?;
     ensure!(kept.schema == 1, "{} is of a newer pagemill: schema {}", path.display(), kept.schema);
     Ok(kept)
 }
 
 /// What is in the place of a finished cell but is none, in words.
-pub type Odd = Vec<String>;
+pub type UnreadableCells = Vec<String>;
 
 /// All finished cells of a results directory, in the order of their names, and what is in their place but is none.
 ///
 /// # Errors
 /// Where a directory cannot be read.
-pub fn all(results: &Path) -> Result<(Vec<(Cell, Kept)>, Odd)> {
+pub fn all(results: &Path) -> Result<(Vec<(Cell, CellRecord)>, UnreadableCells)> {
     let (mut cells, mut odd) = (Vec::new(), Vec::new());
     let root = results.join("cells");
     if !root.is_dir() {
@@ -438,11 +438,11 @@ mod tests {
         }
     }
 
-    fn of(seed: u64) -> Of {
-        Of { seed, scale: 0.1, window: None }
+    fn of(seed: u64) -> CellKey {
+        CellKey { seed, scale: 0.1, window: None }
     }
 
-    fn begun(keep: &Keep, of: Of) -> Begun {
+    fn begun(keep: &Keep, of: CellKey) -> CellClaim {
         let signals = signal::Signals::block(&[]).unwrap();
         let every = Duration::from_secs(1);
         let executable = PathBuf::new();
@@ -450,10 +450,10 @@ mod tests {
         keep.begin(&cell(1), of, &stage).unwrap()
     }
 
-    fn mine(keep: &Keep, of: Of) -> Lock {
+    fn mine(keep: &Keep, of: CellKey) -> Lock {
         match begun(keep, of) {
-            Begun::Mine(lock) => lock,
-            Begun::Done(_) => panic!("it was taken"),
+            CellClaim::Mine(lock) => lock,
+            CellClaim::Done(_) => panic!("it was taken"),
         }
     }
 
@@ -469,8 +469,8 @@ mod tests {
         keep.end(lock, &cell(1), of(1), Duration::from_secs(2), &Ok(outcome())).unwrap();
         assert!(last_begun(room.path(), &cell(1)).is_none() && keep.holds(&cell(1)));
         match begun(&keep, of(1)) {
-            Begun::Done(taken) => assert_eq!(format!("{taken:?}"), format!("{:?}", outcome())),
-            Begun::Mine(_) => panic!("it was finished"),
+            CellClaim::Done(taken) => assert_eq!(format!("{taken:?}"), format!("{:?}", outcome())),
+            CellClaim::Mine(_) => panic!("it was finished"),
         }
         drop(mine(&keep, of(2)));
         let other = Keep { build: "another".into(), ..Keep::new(room.path()).unwrap() };

@@ -14,7 +14,7 @@ use super::cell::{self, Cell};
 use super::experiment::{Experiment, Program};
 use super::found::Unsuitable;
 use super::input::Inputs;
-use super::keep::{Keep, Of};
+use super::keep::{CellKey, Keep};
 use super::outcome::Outcome;
 use super::series::{self, Finished, Series, Turn};
 use super::target::Stage;
@@ -65,9 +65,9 @@ pub struct Scheduled {
 
 impl Options {
     /// What the figures of an experiment's cells depend on, beside the program and the machine.
-    fn of(&self, experiment: &Experiment) -> Of {
+    fn of(&self, experiment: &Experiment) -> CellKey {
         let share = if self.quick { experiment.quick.scale } else { 1.0 };
-        Of { seed: self.seed, scale: self.scale * share, window: self.settle }
+        CellKey { seed: self.seed, scale: self.scale * share, window: self.settle }
     }
 }
 

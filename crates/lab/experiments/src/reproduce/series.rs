@@ -251,7 +251,7 @@ mod tests {
 
     impl Series for Two {
         fn turns(&self) -> Vec<Turn> {
-            let of = super::super::keep::Of { seed: 1, scale: 1.0, window: None };
+            let of = super::super::keep::CellKey { seed: 1, scale: 1.0, window: None };
             let turn = |repetition: u32| {
                 let (experiment, case) = ("e".into(), format!("c{repetition}"));
                 let cell = Cell { experiment, case, arm: "glibc", repetition };

@@ -8,7 +8,7 @@ use super::group::{Group, Kind};
 use super::split::Split;
 use crate::dram::{Channel, Shape};
 use crate::machine::Machine;
-use crate::stream::{Ask, Stream};
+use crate::stream::{MemoryRequest, Stream};
 use crate::wheel::Wheel;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) struct Bench<'a> {
     pub(super) data: f64,
     pub(super) control: f64,
     pub(super) walkers: usize,
-    pub(super) asked: Vec<Ask>,
+    pub(super) asked: Vec<MemoryRequest>,
     pub(super) measuring: bool,
     pub(super) ops: Vec<u64>,
     pub(super) reads: [u64; 2],

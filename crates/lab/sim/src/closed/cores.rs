@@ -3,7 +3,7 @@
 use super::bench::{Bench, Flight, Purpose};
 use super::event::{of, what};
 use super::group::{Kind, Walks};
-use crate::stream::Ask;
+use crate::stream::MemoryRequest;
 
 /// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is
 /// on processors whose least version has no instruction for it.
@@ -138,10 +138,10 @@ impl Bench<'_> {
         let near = self.wheel.now() + state.pace.near;
         for ask in asked.drain(..) {
             match ask {
-                Ask::Near { line } => {
+                MemoryRequest::Near { line } => {
                     self.wheel.push(near, of(what::NEAR, core, (line & 0xffff) as u32));
                 }
-                Ask::Read { line, ahead } => {
+                MemoryRequest::Read { line, ahead } => {
                     let purpose = if ahead { Purpose::Ahead } else { Purpose::Read };
                     let tier = self.tier_of(core);
                     self.send(core, 0, tier, purpose, Some(line));

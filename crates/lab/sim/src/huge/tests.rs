@@ -113,7 +113,7 @@ fn recorded(policy: &str) -> Setup {
         let mapping = mapping.clone();
         (0..4).map(move |at| Some((mapping.clone(), mapping.start + at * HUGE)))
     };
-    let homes: Vec<Home> = of(&first).chain([None]).chain(of(&second)).collect();
+    let homes: Vec<RegionMapping> = of(&first).chain([None]).chain(of(&second)).collect();
     let pages = homes.len() as u64 * PER_HUGE;
     let workload = Workload {
         name: "recorded".into(),
@@ -204,7 +204,7 @@ fn what_no_mapping_fills_is_never_huge_and_nothing_is_provided_beyond_a_mapping(
 #[test]
 fn a_profile_by_call_site_reaches_the_mapping_that_was_made_there() {
     let mut named = recorded("cbmm");
-    let site = |home: &mut Home, name: &str| {
+    let site = |home: &mut RegionMapping, name: &str| {
         let (mapping, address) = home.clone().unwrap();
         *home =
             Some((Arc::new(Mapping { site: Some(name.into()), ..(*mapping).clone() }), address));

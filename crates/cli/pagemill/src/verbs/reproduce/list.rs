@@ -8,7 +8,7 @@ use pagemill_kernel::signal;
 use pagemill_launch::progress::minutes;
 use serde_json::{Value, json};
 
-use pagemill_experiments::moca::kept::Kept;
+use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::arm;
 use pagemill_experiments::reproduce::experiment::Experiment;
 use pagemill_experiments::reproduce::input::{self, Inputs};
@@ -120,7 +120,7 @@ impl Arguments {
             facts.push(("takes", format!("{words}{more}{end}")));
             facts.extend(kept(name));
             if name == moca::NAME {
-                let machine = Kept::built_in()?.machine.join("; ");
+                let machine = KeptRun::built_in()?.machine.join("; ");
                 facts.push(("kept", format!("figures for --from-kept, of {machine}")));
             }
             entries.push(Entry { name, title: &one.title, facts });

@@ -16,7 +16,7 @@ use pagemill_policy::huge::profile::{
     Comparator, Constraint, Kind, Mapping, Profile, Quantity, Row,
 };
 use pagemill_policy::huge::{Costs, Figure, Policy, Section, Unit, find, names};
-use pagemill_sim::huge::{self, Home, Outcome, Setup, WORKLOADS, Workload};
+use pagemill_sim::huge::{self, Outcome, RegionMapping, Setup, WORKLOADS, Workload};
 use pagemill_sim::tlb;
 use serde_json::json;
 
@@ -445,7 +445,7 @@ impl Recorded {
 }
 
 /// Where a region lies in the program, if all of it is of one area: its mapping and its address.
-fn home(regions: &Regions, pid: u64, area: Option<&Area>, address: u64) -> Home {
+fn home(regions: &Regions, pid: u64, area: Option<&Area>, address: u64) -> RegionMapping {
     let area = area.filter(|area| address + HUGE <= area.end)?;
     let (section, base) = match area.place {
         Place::Heap => (Section::Heap, area.start),
