@@ -227,7 +227,7 @@ pub struct Central {
 
 /// What [`Central::give`] found.
 #[derive(Debug)]
-pub struct Given {
+pub struct FreeOutcome {
     /// Spans that became empty and are the caller's now, linked by `next`.
     pub empty: *mut Span,
     /// A slot that was given back though it was not live: its span, word and bits.
@@ -404,13 +404,13 @@ impl Central {
     }
 
     /// Gives slots back.
-    pub fn give<O: Os>(&self, os: &O, words: &[Word]) -> Given {
+    pub fn give<O: Os>(&self, os: &O, words: &[Word]) -> FreeOutcome {
         self.give_all(os, words, false)
     }
 
     #[inline(always)]
-    fn give_all<O: Os>(&self, os: &O, words: &[Word], held: bool) -> Given {
-        let mut given = Given { empty: null_mut(), double: None };
+    fn give_all<O: Os>(&self, os: &O, words: &[Word], held: bool) -> FreeOutcome {
+        let mut given = FreeOutcome { empty: null_mut(), double: None };
         let mut freed = 0;
         let mut lists = self.lists.lock(os);
         for entry in words {
@@ -490,7 +490,7 @@ impl Central {
     }
 
     /// Frees one slot.
-    pub fn give_one<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
+    pub fn give_one<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> FreeOutcome {
         self.give_all(os, &[Word::new(span, slot / 64, 1 << (slot % 64))], false)
     }
 
@@ -519,7 +519,7 @@ impl Central {
     }
 
     /// Frees a slot that [`Central::hold`] held back.
-    pub fn release<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> Given {
+    pub fn release<O: Os>(&self, os: &O, span: SpanRef, slot: usize) -> FreeOutcome {
         self.give_all(os, &[Word::new(span, slot / 64, 1 << (slot % 64))], true)
     }
 

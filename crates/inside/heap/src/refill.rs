@@ -292,7 +292,7 @@ impl<O: Os> Heap<O> {
     }
 
     /// Gives empty spans to the page heap, and names a double free.
-    pub(crate) fn take_back(&self, given: central::Given) {
+    pub(crate) fn take_back(&self, given: central::FreeOutcome) {
         if let Some(word) = given.double {
             self.name_double(word);
         }

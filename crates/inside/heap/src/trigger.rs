@@ -145,7 +145,7 @@ pub mod cost {
 
 /// Why a pass begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum PassCause {
     /// The user asked.
     Request,
     /// The cgroup nears its limit.
@@ -177,14 +177,14 @@ pub enum Decision {
     /// Begin a pass.
     Run {
         /// The strongest trigger.
-        why: Why,
+        why: PassCause,
         /// Whether memory is short: give everything back at once.
         urgent: bool,
     },
     /// A trigger holds, but no pass begins.
     Gated {
         /// The strongest trigger.
-        why: Why,
+        why: PassCause,
         /// What stands against it.
         by: Gate,
     },
@@ -446,22 +446,22 @@ pub fn mapping_budget(now: &Mappings) -> MappingBudget {
     MappingBudget { mappings: by_limit.min(by_fork), by_limit: by_limit < by_fork }
 }
 
-fn trigger(inputs: &Inputs) -> Option<(Why, bool)> {
+fn trigger(inputs: &Inputs) -> Option<(PassCause, bool)> {
     let near = inputs.cgroup_limit != u64::MAX
         && u128::from(inputs.cgroup_usage) * 1000
             >= u128::from(inputs.cgroup_limit) * u128::from(CGROUP);
     if inputs.request {
-        Some((Why::Request, true))
+        Some((PassCause::Request, true))
     } else if near {
-        Some((Why::Cgroup, true))
+        Some((PassCause::Cgroup, true))
     } else if inputs.psi >= PSI {
-        Some((Why::Psi, true))
+        Some((PassCause::Psi, true))
     } else if inputs.idle_ns >= IDLE_NS && inputs.score >= SCORE_LOW
         || inputs.idle_ns >= SETTLED_NS && inputs.score >= SCORE_SETTLED
     {
-        Some((Why::Idle, false))
+        Some((PassCause::Idle, false))
     } else if inputs.score >= SCORE {
-        Some((Why::Score, false))
+        Some((PassCause::Score, false))
     } else {
         None
     }
@@ -474,7 +474,7 @@ pub fn decide(inputs: &Inputs, history: &History) -> Decision {
     if inputs.gain_bytes == 0 {
         return gated(Gate::NothingToGain);
     }
-    if why == Why::Request {
+    if why == PassCause::Request {
         return Decision::Run { why, urgent };
     }
     if !urgent && inputs.gain_bytes < LEAST_BYTES {
@@ -913,9 +913,15 @@ mod tests {
             rest_ns: 1 << 40,
             ..QUIET
         };
-        assert_eq!(decide(&work, &history), Decision::Gated { why: Why::Idle, by: Gate::TooDear });
+        assert_eq!(
+            decide(&work, &history),
+            Decision::Gated { why: PassCause::Idle, by: Gate::TooDear }
+        );
         let settled = Inputs { idle_ns: SETTLED_NS, ..work };
-        assert_eq!(decide(&settled, &history), Decision::Run { why: Why::Idle, urgent: false });
+        assert_eq!(
+            decide(&settled, &history),
+            Decision::Run { why: PassCause::Idle, urgent: false }
+        );
         let price = |idle_ns| work_price(&history, 40 << 20, idle_ns, false);
         assert!(price(IDLE_NS) > price(SETTLED_NS));
         let new = work_price(&History::new(), 40 << 20, 0, false);
@@ -932,12 +938,12 @@ mod tests {
         let worn = Inputs { score: 600, idle_ns: 0, ..QUIET };
         assert_eq!(
             decide(&worn, &History::new()),
-            Decision::Run { why: Why::Score, urgent: false }
+            Decision::Run { why: PassCause::Score, urgent: false }
         );
         let dear = Inputs { cost_ns: u64::MAX, ..worn };
         assert_eq!(
             decide(&dear, &History::new()),
-            Decision::Gated { why: Why::Score, by: Gate::TooDear }
+            Decision::Gated { why: PassCause::Score, by: Gate::TooDear }
         );
     }
 }

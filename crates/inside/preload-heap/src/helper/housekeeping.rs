@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pagemill_heap::compact::{Compactor, Kernel, Progress};
 use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, Waits, degraded};
-use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, Rest, Why};
+use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, PassCause, Rest};
 
 use super::state::period_ms;
 use super::work;
@@ -463,13 +463,13 @@ impl<O: Os> Housekeeping<O> {
     }
 
     /// A whole pass, slice by slice. Holds the work lock on entry and on return.
-    fn pass(&mut self, why: Why, urgent: bool) {
+    fn pass(&mut self, why: PassCause, urgent: bool) {
         add(match why {
-            Why::Request => &pagemill_stats.trigger_request,
-            Why::Cgroup => &pagemill_stats.trigger_cgroup,
-            Why::Psi => &pagemill_stats.trigger_psi,
-            Why::Idle => &pagemill_stats.trigger_idle,
-            Why::Score => &pagemill_stats.trigger_score,
+            PassCause::Request => &pagemill_stats.trigger_request,
+            PassCause::Cgroup => &pagemill_stats.trigger_cgroup,
+            PassCause::Psi => &pagemill_stats.trigger_psi,
+            PassCause::Idle => &pagemill_stats.trigger_idle,
+            PassCause::Score => &pagemill_stats.trigger_score,
         });
         let now = self.engine.kernel().now_ns();
         if self.ended != 0 {
@@ -511,7 +511,7 @@ impl<O: Os> Housekeeping<O> {
         }
         self.engine.begin(urgent);
         let whole = match why {
-            Why::Idle => self.slices_at_rest(),
+            PassCause::Idle => self.slices_at_rest(),
             _ => {
                 self.slices();
                 true
