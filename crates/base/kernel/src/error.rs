@@ -28,7 +28,8 @@ pub enum Kind {
 /// What helps who may not look into a process: root is kept out of few, and then by something else.
 pub(crate) fn not_permitted() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "it is kept from root too: by a container's capabilities, a security module or another user namespace; see pagemill doctor"
+        "it is kept from root too: by a container's capabilities, a security module or another user namespace; see \
+         pagemill doctor"
     } else {
         "run as root or as the user who owns the process; see pagemill doctor"
     }

@@ -194,7 +194,8 @@ fn medium(linux: &Linux, costs: &mut HugeCosts) -> Result<()> {
             return Ok(());
         }
         Some("never") => {
-            let why = "hugepages-64kB/enabled is never (sudo sh -c 'echo madvise > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled')";
+            let why = "hugepages-64kB/enabled is never (sudo sh -c 'echo madvise > \
+                       /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled')";
             costs.lacks("medium", why);
             return Ok(());
         }

@@ -257,7 +257,8 @@ fn keep(
             let seconds = patience.as_secs();
             // Whoever held the lock of standard error is not in this process.
             let said = format!(
-                "pagemill: the recorder gave no sign of life for {seconds} s and was ended: the program runs on, unrecorded\n"
+                "pagemill: the recorder gave no sign of life for {seconds} s and was ended: the program runs on, \
+                 unrecorded\n"
             );
             // SAFETY: the bytes are valid for reads of their length.
             unsafe { libc::write(2, said.as_ptr().cast(), said.len()) };

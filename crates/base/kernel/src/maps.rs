@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_file_mapping_with_spaces_in_its_name_parses() {
-        let line = "7f2c4a000000-7f2c4a021000 r-xp 00001000 fe:00 131085                     /opt/a b/libx.so (deleted)";
+        let line = "7f2c4a000000-7f2c4a021000 r-xp 00001000 fe:00 131085                     /opt/a b/libx.so \
+                    (deleted)";
         let mapping = Mapping::parse(line).unwrap();
         assert_eq!(mapping.start, 0x7f2c_4a00_0000);
         assert_eq!(mapping.len(), 0x21000);

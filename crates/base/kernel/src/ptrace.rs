@@ -215,7 +215,10 @@ pub fn launch(
 /// Attaches to a thread without stopping it, with these options.
 pub fn seize(thread: Pid, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, thread, 0, options as usize).map_err(|error| {
-        of("trace", thread)(error).advise("run as root or as the user who owns the process, and only one tracer at a time; see pagemill doctor")
+        of("trace", thread)(error).advise(
+            "run as root or as the user who owns the process, and only one tracer at a \
+             time; see pagemill doctor",
+        )
     })
 }
 

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_mapping_that_is_listed_twice_counts_once() {
-        let text = "1000-2000 rw-p 00000000 00:00 0 [heap]\nRss:  4 kB\n1000-3000 rw-p 00000000 00:00 0 [heap]\nRss:  8 kB\n";
+        let text = "1000-2000 rw-p 00000000 00:00 0 [heap]\nRss:  4 kB\n1000-3000 rw-p 00000000 00:00 0 \
+                    [heap]\nRss:  8 kB\n";
         let entries = parse(text).unwrap();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].usage.rss, Some(8192));

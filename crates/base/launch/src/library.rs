@@ -103,7 +103,8 @@ impl Library {
                 let found: Vec<PathBuf> = found.filter(|path| path.is_file()).collect();
                 let first = found.first().with_context(|| {
                     format!(
-                        "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile preload \
+                        "there is no {name} next to {} or in {} (install it there, or run: cargo build --profile \
+                         preload \
                          -p {package}, and set {variable} to the file)",
                         program.display(),
                         directory.join("../lib/pagemill").display()

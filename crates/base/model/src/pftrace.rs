@@ -212,7 +212,8 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<(Layout, Vec<Record>)> {
         return Err(refuse(
             name,
             format_args!(
-                "truncated: after {records} records, byte {at}, there are {rest} bytes of a record of {size} (cut them off, or copy the file again)"
+                "truncated: after {records} records, byte {at}, there are {rest} bytes of a record of {size} (cut \
+                 them off, or copy the file again)"
             ),
         ));
     }
@@ -260,7 +261,14 @@ pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<Rejected>> {
             let column = word.as_ptr() as usize - line.as_ptr() as usize + 1;
             counts.push(pair.ok_or_else(|| {
                 let shown: String = shown.chars().take(40).collect();
-                refuse(name, format_args!("line {}, column {column}: {shown:?}: expected hexadecimal flags, a colon and a number, such as 80:1234", index + 1))
+                refuse(
+                    name,
+                    format_args!(
+                        "line {}, column {column}: {shown:?}: expected hexadecimal flags, a colon \
+                         and a number, such as 80:1234",
+                        index + 1
+                    ),
+                )
             })?);
         }
     }

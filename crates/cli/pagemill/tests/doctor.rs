@@ -132,8 +132,10 @@ fn a_program_that_is_not_there_is_missing() {
 #[test]
 fn a_program_with_an_allocator_of_its_own_is_told_from_one_without() {
     let directory = tempfile::tempdir().unwrap();
-    let own = "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nvoid free(void *p) { (void)p; }\nint main(void) { return 0; }";
-    let jemalloc = "#include <stddef.h>\nvoid *je_malloc(size_t n) { (void)n; return 0; }\nint main(void) { return 0; }";
+    let own = "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nvoid free(void *p) \
+               { (void)p; }\nint main(void) { return 0; }";
+    let jemalloc = "#include <stddef.h>\nvoid *je_malloc(size_t n) { (void)n; return 0; }\nint main(void) \
+                    { return 0; }";
     for (name, source, flags, kind) in [
         ("exported", own, &["-rdynamic"][..], Value::from("bundled-allocator")),
         ("prefixed", jemalloc, &[], Value::from("bundled-allocator")),
@@ -160,7 +162,8 @@ fn a_static_program_is_told() {
 fn a_go_program_is_told() {
     let directory = tempfile::tempdir().unwrap();
     // What Go's linker leaves in each of its programs.
-    let source = "__attribute__((section(\".go.buildinfo\"), used)) static char info[32] = \"\\xff Go buildinf:\";\nint main(void) { return 0; }";
+    let source = "__attribute__((section(\".go.buildinfo\"), used)) static char info[32] = \"\\xff Go \
+                  buildinf:\";\nint main(void) { return 0; }";
     for flags in [&["-static"][..], &[]] {
         let Some(path) = compiled(&directory, "program", source, flags) else { return };
         let program = json(&["--program", path.to_str().unwrap()])["program"].clone();
@@ -195,7 +198,8 @@ fn a_script_is_judged_by_its_interpreter() {
 #[test]
 fn a_wrapper_is_judged_by_what_it_executes_and_a_script_that_does_not_say_by_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let own = "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nvoid free(void *p) { (void)p; }\nint main(void) { return 0; }";
+    let own = "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nvoid free(void *p) \
+               { (void)p; }\nint main(void) { return 0; }";
     let Some(bundled) = compiled(&directory, "bundled", own, &["-rdynamic"]) else { return };
     let Some(plain) = compiled(&directory, "plain", PROGRAM, &[]) else { return };
     let executes = |program: &std::path::Path| {

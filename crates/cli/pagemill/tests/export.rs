@@ -12,7 +12,8 @@ use support::{compiled, pagemill, ran, recording};
 fn heap_faults_and_huge_pages_are_in_the_trace_that_perfetto_opens() {
     let room = tempfile::tempdir().unwrap();
     let source = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
-        int main(void) { for (int i = 0; i < 300; i++) { memset(malloc(20000), 1, 20000); usleep(1000); } return 0; }\n";
+        int main(void) { for (int i = 0; i < 300; i++) { memset(malloc(20000), 1, 20000); usleep(1000); } return 0; \
+                  }\n";
     let Some(program) = compiled(&room, "takes", source, &["-O1", "-fno-builtin"]) else { return };
     let (recording, file) = (room.path().join("rec"), room.path().join("trace.json"));
     let run = ran(pagemill()

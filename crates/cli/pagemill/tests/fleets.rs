@@ -111,7 +111,8 @@ fn recording(fleet: &Path, host: u64, day: u64) {
 /// The rows of each query, as lists.
 fn answers(python: &Path, fleet: &Path, queries: &[String]) -> Vec<Vec<Value>> {
     let code = "import duckdb, json, sys\n\
-                ask = lambda query: [[None if cell != cell else cell for cell in row] for row in duckdb.sql(query).fetchall()]\n\
+                ask = lambda query: [[None if cell != cell else cell for cell in row] for row in \
+                duckdb.sql(query).fetchall()]\n\
                 print(json.dumps([ask(query) for query in json.load(sys.stdin)], default=float))";
     let input = fleet.with_file_name("queries");
     fs::write(&input, json!(queries).to_string()).unwrap();

@@ -461,7 +461,8 @@ fn a_program_that_filters_its_system_calls_makes_none_of_ours() {
 
 #[test]
 fn a_program_whose_sanitizer_has_to_come_first_is_helped_from_outside() {
-    const PROGRAM: &str = "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return printf(\"%d\\n\", malloc(3 << 20) != 0) < 0 ? 1 : 6; }\n";
+    const PROGRAM: &str = "#include <stdio.h>\n#include <stdlib.h>\nint main(void) \
+                           { return printf(\"%d\\n\", malloc(3 << 20) != 0) < 0 ? 1 : 6; }\n";
     let room = tempfile::tempdir().unwrap();
     let flags = ["-fsanitize=address"];
     let Some(program) = compiled(&room, "program", PROGRAM, &flags) else { return };
@@ -781,15 +782,18 @@ fn real_programs_print_what_they_print_without_it() {
         ),
         (
             "perl",
-            "perl -e 'my @a = map { $_ x 3 } 1..200000; my %h; $h{$_}++ for @a; print scalar(keys %h), qq(\\n); exit 0 if fork; exit 0'",
+            "perl -e 'my @a = map { $_ x 3 } 1..200000; my %h; $h{$_}++ for @a; print scalar(keys %h), qq(\\n); exit \
+             0 if fork; exit 0'",
         ),
         (
             "python3",
-            "python3 -c 'import os\nd={i: str(i)*9 for i in range(300000)}\nif os.fork()==0: os._exit(len(d)%7)\nprint(os.wait()[1]>>8, sum(map(len, d.values())))'",
+            "python3 -c 'import os\nd={i: str(i)*9 for i in range(300000)}\nif os.fork()==0: \
+             os._exit(len(d)%7)\nprint(os.wait()[1]>>8, sum(map(len, d.values())))'",
         ),
         (
             "sqlite3",
-            "sqlite3 :memory: \"create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c where x < 100000) insert into t select x, hex(x * x) from c; select count(*), sum(length(b)) from t;\"",
+            "sqlite3 :memory: \"create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c \
+             where x < 100000) insert into t select x, hex(x * x) from c; select count(*), sum(length(b)) from t;\"",
         ),
         ("gcc", "echo 'int main(void) { return 0; }' | gcc -O2 -x c -S -o - - | sha256sum"),
     ];

@@ -278,7 +278,8 @@ fn prometheus_itself_scrapes_it() {
     let config = room.path().join("prometheus.yml");
     let target = exporter.1;
     let text = format!(
-        "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: pagemill\n    static_configs:\n      - targets: ['{target}']\n"
+        "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: pagemill\n    static_configs:\n      - \
+         targets: ['{target}']\n"
     );
     fs::write(&config, text).unwrap();
     // A port that was free a moment ago; who takes it meanwhile makes Prometheus end, and another one is tried.

@@ -77,7 +77,8 @@ fn real_programs_do_the_same_and_take_little_more_memory() {
     let room = tempfile::tempdir().unwrap();
     let Some(measure) = compiled(&room, "measure", MEASURE, &["-O1"]) else { return };
     println!(
-        "| program | exit status | bytes of output | CPU s, natively and recorded | resident MiB, natively and recorded |"
+        "| program | exit status | bytes of output | CPU s, natively and recorded | resident MiB, natively and \
+         recorded |"
     );
     println!("|---|---|---|---|---|");
     let mut different = Vec::new();

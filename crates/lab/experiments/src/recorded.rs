@@ -89,7 +89,8 @@ impl Program {
                  pagemill tier -p PID --record DIR, or pagemill record --with accesses -o DIR -- CMD)",
                 path.display(),
                 if meta.datasets.is_empty() { "no dataset".to_owned() } else { meta.datasets.join(", ") },
-                if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier program" },
+                if pages.is_empty() { "the dataset tiers or touched" } else { "a longer recording of a busier \
+                                                                               program" },
             )
         })?;
         Ok((load, threads.is_none()))

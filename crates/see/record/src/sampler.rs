@@ -163,7 +163,8 @@ impl Sampler {
                     sample.cgroup = Some(Bytes(charge.current));
                     sample.cgroup_kernel = charge.kernel.map(Bytes);
                     if charge.kernel.is_none() {
-                        self.lacks("cgroup_kernel_bytes", "this kernel does not say how much of the charge is kernel memory (cgroup v2 since 5.18, v1 with kmem accounting)");
+                        self.lacks("cgroup_kernel_bytes", "this kernel does not say how much of the charge is kernel \
+                                                           memory (cgroup v2 since 5.18, v1 with kmem accounting)");
                     }
                 }
                 Err(error) => self.lacks("cgroup_bytes", error),
@@ -259,7 +260,8 @@ impl Sampler {
                     .map_or(0, |text| text.lines().count().saturating_sub(1));
                 if others > 0 {
                     let why = format!(
-                        "{others} other processes share its cgroup, and cgroup_bytes is the charge of all (a cgroup of its own: systemd-run --scope -- CMD)"
+                        "{others} other processes share its cgroup, and cgroup_bytes is the charge of all (a cgroup \
+                         of its own: systemd-run --scope -- CMD)"
                     );
                     self.lacks(NotMeasured::OWN_CHARGE, why);
                 }

@@ -24,7 +24,8 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::VMA_BUDGET,
-            "the budget of mappings is used up: only groups worth more are merged (raise it: sysctl vm.max_map_count=1048576)",
+            "the budget of mappings is used up: only groups worth more are merged (raise it: sysctl \
+             vm.max_map_count=1048576)",
         ),
         (
             degraded::NO_MEMORY,
@@ -32,7 +33,8 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::NO_KSM,
-            "KSM was asked for and nobody runs ksmd, or the kernel has none (run --ksm as root, on a kernel with CONFIG_KSM)",
+            "KSM was asked for and nobody runs ksmd, or the kernel has none (run --ksm as root, on a kernel with \
+             CONFIG_KSM)",
         ),
         (
             degraded::PINS,
@@ -41,7 +43,8 @@ pub fn degradations(bits: u64) -> Vec<String> {
         ),
         (
             degraded::BAD_CONFIG,
-            "a PAGEMILL_ variable has a value that cannot be used: its default holds (the program said which on standard error)",
+            "a PAGEMILL_ variable has a value that cannot be used: its default holds (the program said which on \
+             standard error)",
         ),
     ];
     let mut words: Vec<String> = known
@@ -134,7 +137,8 @@ pub fn occupancy_label(index: usize, buckets: usize) -> String {
 }
 
 /// What pauses are, over their table.
-pub const PAUSES: &str = "pauses (times for which a group's pages could not be written; a share is known to within its bucket)";
+pub const PAUSES: &str = "pauses (times for which a group's pages could not be written; a share is known to within \
+                          its bucket)";
 
 /// What stalls are, over theirs.
 pub const STALLS: &str =

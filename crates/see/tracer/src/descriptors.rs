@@ -242,7 +242,8 @@ impl Opening<'_> {
         const BUSY: i64 = -16;
         if result == BUSY {
             let object = format!("process {}", self.pid);
-            let why = "its system calls are answered by another process already: what started it was recorded with -p, or it is in a sandbox";
+            let why = "its system calls are answered by another process already: what started it was recorded with \
+                       -p, or it is in a sandbox";
             return Err(Error::new(Kind::Unsupported, "trace", object, why)
                 .advise("start it from another shell, or use --backend sample"));
         }

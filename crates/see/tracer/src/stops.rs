@@ -231,7 +231,8 @@ impl Tracer {
         self.threads.insert(child, Thread { process, group, held: false });
         if process == owner && !of_parent {
             let why = format!(
-                "it shares the memory of process {owner}, whose pages those that it touches are; its accesses are not told one by one"
+                "it shares the memory of process {owner}, whose pages those that it touches are; its accesses are \
+                 not told one by one"
             );
             self.untraced.push(Untraced::of(group, why));
         }

@@ -131,7 +131,8 @@ fn shells_pipelines_and_subshells_do_the_same() {
 #[test]
 fn a_perl_with_a_large_hash_and_children_does_the_same() {
     same_output(
-        "perl -e 'my %h; $h{$_} = $_ x 10 for 1..100000; print scalar(keys %h), \"\\n\"; print `echo sub`; my $p = fork; if (!$p) { $h{7} = 1; print $h{7}, \"\\n\"; exit 5 } waitpid $p, 0; print $? >> 8, $h{7}, \"\\n\"'",
+        "perl -e 'my %h; $h{$_} = $_ x 10 for 1..100000; print scalar(keys %h), \"\\n\"; print `echo sub`; my $p = \
+         fork; if (!$p) { $h{7} = 1; print $h{7}, \"\\n\"; exit 5 } waitpid $p, 0; print $? >> 8, $h{7}, \"\\n\"'",
     );
 }
 

@@ -13,7 +13,8 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
     let name = stage.target.path.display();
     match &run.ending {
         Ending::TooLong => bail!(
-            "{name} still ran after {} and was ended; nothing was tried (give it time: --within; a server: --load 'CLIENT')",
+            "{name} still ran after {} and was ended; nothing was tried (give it time: --within; a server: --load \
+             'CLIENT')",
             Nanos::from(limit).to_string().trim()
         ),
         Ending::Stopped => bail!(
@@ -28,7 +29,8 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
             let text = run.complaint.to_lowercase();
             let tty = ["terminal", "tty", "ioctl"].iter().any(|word| text.contains(word));
             let way = if tty {
-                " (it seems to need a terminal; standard input is empty here: run it in its batch mode, or under script(1))"
+                " (it seems to need a terminal; standard input is empty here: run it in its batch mode, or under \
+                 script(1))"
             } else {
                 " (make it work alone first: its standard input is empty here)"
             };
@@ -49,7 +51,8 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
     }
     ensure!(
         !run.left,
-        "{name} goes on in the background, where its memory and time are not its caller's; that was ended (have it stay \
+        "{name} goes on in the background, where its memory and time are not its caller's; that was ended (have it \
+         stay \
          in the foreground; a server: --load 'CLIENT')"
     );
     if let Some(metric) = stage.metric {

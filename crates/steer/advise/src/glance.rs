@@ -321,7 +321,8 @@ impl Recorded {
         let Self { meta, mut looks, huge, cpu, told } = self;
         ensure!(
             !looks.is_empty(),
-            "the recording has no samples of memory (make one with: pagemill record --with heap,hugepages -o rec -- CMD)"
+            "the recording has no samples of memory (make one with: pagemill record --with heap,hugepages -o rec -- \
+             CMD)"
         );
         let most_huge = huge.view().points.iter().map(|(_, used)| used.huge.0).max();
         for look in &mut looks {
@@ -610,7 +611,8 @@ mod tests {
             *start = Ok(Start::default());
         }
         let text = glance.text();
-        let begin = "process 7 (python3): compacting heap may bring most: up to 90 % of its memory (free in whole pages 4.0 KiB, ";
+        let begin = "process 7 (python3): compacting heap may bring most: up to 90 % of its memory (free in whole \
+                     pages 4.0 KiB, ";
         assert!(text.starts_with(begin), "{text}");
         let shares: Vec<f64> =
             glance.ranked().iter().map(|(_, estimate, _)| estimate.memory).collect();

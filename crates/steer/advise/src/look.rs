@@ -122,7 +122,8 @@ impl RunObservation {
         }
         if let Some(live) = live {
             text.push_str(&format!(
-                "\nlive data   {} from malloc at its fullest, rounded to slots of pagemill's heap, under which it ran, too",
+                "\nlive data   {} from malloc at its fullest, rounded to slots of pagemill's heap, under which it \
+                 ran, too",
                 bytes(live as f64)
             ));
         }
@@ -376,7 +377,8 @@ mod tests {
     fn lines_end_where_the_terminal_does_and_go_on_where_they_began() {
         let lines =
             "memory      a b c\n            d e\n\nlonger prose than that\nnothing to break";
-        let told = "memory      a\n            b\n            c\n            d\n            e\n\nlonger prose\nthan that\nnothing to\nbreak";
+        let told = "memory      a\n            b\n            c\n            d\n            e\n\nlonger prose\nthan \
+                    that\nnothing to\nbreak";
         assert_eq!(broken(lines, 13), told);
         assert_eq!(broken(lines, 80), lines);
     }

@@ -560,7 +560,8 @@ impl<'a> Session<'a> {
             && runs.time() == Quantity::Cpu
         {
             notes.push(format!(
-                "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time here"
+                "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time \
+                 here"
             ));
         }
         if runs.time() == Quantity::Cpu && runs.idle() > 0.0 {
@@ -571,7 +572,8 @@ impl<'a> Session<'a> {
         let waiting = runs.waiting(None) * 100.0;
         if waiting > self.options.worth * 100.0 {
             notes.push(format!(
-                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, or it \
+                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, \
+                 or it \
                  has more threads than CPUs"
             ));
         }
@@ -579,7 +581,8 @@ impl<'a> Session<'a> {
         if let Some(time) = runs.judged_noise().filter(|noise| *noise > worth) {
             let percent = time * 100.0;
             notes.push(format!(
-                "runs of the same differ by {percent:.1} % in time: a quieter machine, or more time (--within), tells more"
+                "runs of the same differ by {percent:.1} % in time: a quieter machine, or more time (--within), \
+                 tells more"
             ));
         }
         // What is little is judged in shares of more.
@@ -588,7 +591,8 @@ impl<'a> Session<'a> {
             noise(Quantity::Mean).filter(|noise| *noise > worth * 100.0 && !little)
         {
             notes.push(format!(
-                "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed and \
+                "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed \
+                 and \
                  input help; more runs, --within, tell more)"
             ));
         }

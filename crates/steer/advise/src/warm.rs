@@ -51,7 +51,8 @@ impl Warmth {
     /// What is to be known of it beside the figures.
     pub fn note(self) -> String {
         format!(
-            "before each run {} were touched and given back: the host of this virtual machine may have taken free memory, \
+            "before each run {} were touched and given back: the host of this virtual machine may have taken free \
+             memory, \
              and what a run costs that has to fetch it back is not in these figures",
             Bytes(self.length)
         )
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn memory_in_pieces_is_not_compacted_for_it() {
-        let pieces = "Node 0, zone   Normal 500000      0      0      0      0      0      0      0      0      1      0\n";
+        let pieces = "Node 0, zone   Normal \
+                      500000      0      0      0      0      0      0      0      0      1      0\n";
         let (_root, linux) = machine("flags\t\t: fpu hypervisor\n", pieces);
         assert_eq!(
             Warmth::of(&linux, 100 << 20, None),

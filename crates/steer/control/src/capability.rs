@@ -326,7 +326,8 @@ fn move_pages(linux: &Linux) -> Found {
         }
         Ok((true, Err(error))) => Found::missing(error.to_string(), NO_USERFAULTFD),
         Ok((false, _)) => Found::missing(
-            "this kernel's userfaultfd does not move pages; programs that use io_uring, AIO or O_DIRECT are not compacted by remap",
+            "this kernel's userfaultfd does not move pages; programs that use io_uring, AIO or O_DIRECT are not \
+             compacted by remap",
             "boot kernel 6.8 or newer",
         ),
         Err(error) => Found::missing(error.to_string(), NO_USERFAULTFD),
@@ -411,9 +412,11 @@ fn real_time(_: &Linux) -> Found {
         Ok(()) => Found::ok("the helper is a real-time thread of the lowest priority"),
         Err(error) => Found::degraded(
             format!(
-                "{error}: the helper has niceness -15 or the program's own; readers of smaps_rollup and top can make it, and who waits for it, wait"
+                "{error}: the helper has niceness -15 or the program's own; readers of smaps_rollup and top can make \
+                 it, and who waits for it, wait"
             ),
-            "run as root, or give the user a limit: echo \"$USER - rtprio 1\" | sudo tee /etc/security/limits.d/pagemill.conf",
+            "run as root, or give the user a limit: echo \"$USER - rtprio 1\" | sudo tee \
+             /etc/security/limits.d/pagemill.conf",
         ),
     }
 }
@@ -522,7 +525,8 @@ fn process_memory(linux: &Linux) -> Found {
             Found::ok("a child's memory was read; so can be that of your processes")
         }
         Ok(PtraceScope::Ancestors) => Found::degraded(
-            "a child's memory was read; Yama allows no more than that (ptrace_scope 1), so attaching to a running program fails",
+            "a child's memory was read; Yama allows no more than that (ptrace_scope 1), so attaching to a running \
+             program fails",
             FIX,
         ),
         Ok(_) => Found::degraded("Yama allows tracing to root only", "run as root"),

@@ -259,7 +259,8 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let mut text = match &seen {
         Some(seen) => seen.text(),
         None => format!(
-            "{} has no samples of memory: what levers may bring is not estimated (another recording, --with heap,hugepages, tells)\n",
+            "{} has no samples of memory: what levers may bring is not estimated (another recording, --with \
+             heap,hugepages, tells)\n",
             path.display()
         ),
     };

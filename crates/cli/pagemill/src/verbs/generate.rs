@@ -34,7 +34,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1_000_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: u64,
     /// Directory to write: of a recording, or of manual pages or the reference, one file each.
-    #[arg(short, long, value_name = "DIR", required_if_eq("target", "recording"), value_parser = crate::values::directory())]
+    #[arg(
+        short, long, value_name = "DIR", required_if_eq("target", "recording"),
+        value_parser = crate::values::directory()
+    )]
     output: Option<PathBuf>,
 }
 

@@ -37,7 +37,10 @@ pub struct Arguments {
     #[arg(value_name = "PID", value_parser = crate::values::process)]
     pid: Pid,
     /// Print a frame again and again, every INTERVAL, until the process ends.
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
+    #[arg(
+        long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s",
+        value_parser = crate::values::interval
+    )]
     watch: Option<Nanos>,
     /// Print one frame (the default).
     #[arg(long, conflicts_with = "watch")]

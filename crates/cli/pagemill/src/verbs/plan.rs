@@ -84,7 +84,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(pid) = &arguments.pid {
         bail!(
-            "plan reads a recording (run: pagemill record --with faults,hugepages --threshold 0ns -p {pid} --for 30s -o rec; \
+            "plan reads a recording (run: pagemill record --with faults,hugepages --threshold 0ns -p {pid} --for 30s \
+             -o rec; \
              pagemill plan rec)"
         );
     }
@@ -138,7 +139,8 @@ impl Arguments {
         }
         if self.walk_cycles.is_some() && walks.at.is_empty() {
             bail!(
-                "{} has no samples of accesses that walked page tables, so nobody knows where the cycles were (perf mem record -- CMD; pagemill record --import perf.data)",
+                "{} has no samples of accesses that walked page tables, so nobody knows where the cycles were (perf \
+                 mem record -- CMD; pagemill record --import perf.data)",
                 input.display()
             );
         }
@@ -167,7 +169,8 @@ impl Arguments {
         print!("{}", advise::text(&all, self.explain));
         if !advise::complete(&regions) && regions.counted > 0 {
             println!(
-                "{} of {} faults have an address: densities are averages over mappings (record with --threshold 0ns for all)",
+                "{} of {} faults have an address: densities are averages over mappings (record with --threshold 0ns \
+                 for all)",
                 regions.rows, regions.counted
             );
         }
@@ -207,7 +210,8 @@ impl Arguments {
 fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
     let mhz = match profile.unit {
         Unit::Nanos => linux.mhz()?.context(
-            "the processor's frequency is not known here (/proc/cpuinfo has no cpu MHz), so nanoseconds cannot become the cycles of the original",
+            "the processor's frequency is not known here (/proc/cpuinfo has no cpu MHz), so nanoseconds cannot \
+             become the cycles of the original",
         )?,
         Unit::Cycles | Unit::Rule => 0,
     };

@@ -50,7 +50,8 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     }
     if arguments.pid.is_none() && arguments.command.is_empty() {
         anyhow::bail!(
-            "nothing to record: give a command (-- CMD), a running process (-p PID), or a file of another tool (--import FILE)"
+            "nothing to record: give a command (-- CMD), a running process (-p PID), or a file of another tool \
+             (--import FILE)"
         );
     }
     let of_accesses = [
@@ -140,7 +141,8 @@ fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -
             let prepared = prepare::prepare(&arguments.command, &config)?;
             if matches!(prepared, Prepared::Ready(..)) {
                 eprintln!(
-                    "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record that: start it, then record -p PID)"
+                    "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record \
+                     that: start it, then record -p PID)"
                 );
             }
             Ok(prepared)

@@ -112,7 +112,11 @@ pub struct Arguments {
 
     /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside
     /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
-    #[arg(short, long, value_name = "PID", requires = "huge", conflicts_with_all = ["command", "mesh", "ksm", "backend", "trim"], value_parser = crate::values::process)]
+    #[arg(
+        short, long, value_name = "PID", requires = "huge",
+        conflicts_with_all = ["command", "mesh", "ksm", "backend", "trim"],
+        value_parser = crate::values::process
+    )]
     pid: Option<Pid>,
 
     /// The program and its arguments
@@ -315,7 +319,8 @@ fn help_from_outside(
 ) -> Result<Exit> {
     anyhow::ensure!(
         policy.means().scans_with(profile.is_some()),
-        "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the program"
+        "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the \
+         program"
     );
     let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;
     Pages::of(linux, pid)?.may_collapse()?;
@@ -323,7 +328,8 @@ fn help_from_outside(
     let mut launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_sites() {
         eprintln!(
-            "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note call sites"
+            "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note \
+             call sites"
         );
     }
     // One with the same number later is another process.
@@ -357,7 +363,8 @@ fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
         };
         anyhow::ensure!(
             compacts || !matches!(arguments.backend, Some(Backend::Remap | Backend::Ksm)),
-            "--backend {} has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y or 2y)",
+            "--backend {} has nothing to merge under configuration {config}, which does not compact (choose 0y, 1y \
+             or 2y)",
             named.name()
         );
         return Ok(named);

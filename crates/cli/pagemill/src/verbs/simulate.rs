@@ -188,7 +188,8 @@ impl Arguments {
             );
         }
         println!(
-            "share: reads on the default tier; regret: against the best static placement by brute force; means of the end of the run"
+            "share: reads on the default tier; regret: against the best static placement by brute force; means of \
+             the end of the run"
         );
     }
 }

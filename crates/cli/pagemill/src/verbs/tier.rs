@@ -36,12 +36,16 @@ Examples:
 ";
 
 const AFTER: &str = "\
-Exit status: 0 ok, 1 a replay that decides differently, 2 usage or error, 3 this machine has no two tiers, 4 permission. \
+Exit status: 0 ok, 1 a replay that decides differently, 2 usage or error, 3 this machine has no two tiers, 4 \
+                     permission. \
 Every setting that is changed is put back at the end, on a signal, and after kill -9 by the next start.";
 
 /// What to place, and how.
 #[derive(Debug, Args)]
-#[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER, args_conflicts_with_subcommands = true)]
+#[command(
+    before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -233,7 +237,8 @@ fn actuator(run: &Run, policy: &Live) -> Result<ActuatorKind> {
     if policy.leaves_it_to_damon() {
         if run.act.is_some() || run.cgroup.is_none() {
             bail!(
-                "--policy {} is done by the kernel in the memory of a cgroup; valid: --cgroup GROUP, without -p and --act",
+                "--policy {} is done by the kernel in the memory of a cgroup; valid: --cgroup GROUP, without -p and \
+                 --act",
                 run.policy
             );
         }

@@ -155,7 +155,8 @@ fn functions_and_files_are_short() {
 
 #[test]
 fn functions_are_measured() {
-    let text = "pub(crate) fn a() {\n    b();\n    let f = |fn_: u8| {\n    };\n}\n\nimpl X {\n    const fn c(&self) -> u8 {\n        \
+    let text = "pub(crate) fn a() {\n    b();\n    let f = |fn_: u8| {\n    };\n}\n\nimpl X \
+                {\n    const fn c(&self) -> u8 {\n        \
                 1\n    }\n    fn d();\n    fn e() {}\n}\n#[cfg(test)]\nmod tests {\nfn g() {\n}\n}\n";
     let found = functions(text);
     let expected = [("a", 5), ("c", 3), ("d", 1), ("e", 1)];
@@ -215,7 +216,8 @@ fn no_public_item_has_a_pair_of_plain_numbers() {
 
 #[test]
 fn public_items_are_found() {
-    let text = "pub struct A {\n    pub b: (u64, u64),\n    c: u8,\n}\npub fn d(\n    e: u8,\n    f: u8,\n) -> g {\n    pub(crate) h;\n}\n";
+    let text = "pub struct A {\n    pub b: (u64, u64),\n    c: u8,\n}\npub fn d(\n    e: u8,\n    f: u8,\n) -> g \
+                {\n    pub(crate) h;\n}\n";
     assert_eq!(
         public(text),
         ["pub struct A {", "pub b: (u64, u64),", "pub fn d( e: u8, f: u8, ) -> g {"]

@@ -57,7 +57,10 @@ pub fn render(page: &mut Page, report: &Report) {
         }
     }
     if !report.sensitivity.is_empty() {
-        page.paragraph("Sensitivity: change of each cell of 6c in % at -10 % / +10 % of a parameter, most influential first.");
+        page.paragraph(
+            "Sensitivity: change of each cell of 6c in % at -10 % / +10 % of a parameter, most \
+             influential first.",
+        );
         let columns: Vec<String> = report.sensitivity[0]
             .cells
             .iter()

@@ -260,7 +260,8 @@ impl Sums {
     }
 }
 
-const READING: &str = "sensitivity: each parameter a tenth less and more, small counts by at least one; Silo's computing time as it is. The \
+const READING: &str = "sensitivity: each parameter a tenth less and more, small counts by at least one; Silo's \
+                       computing time as it is. The \
      machine's parameters: cells at rest (packed share against balanced share). The kernel's: whole runs of 600 s, one \
      page in 512";
 

@@ -232,7 +232,8 @@ pub(super) mod tests {
         let listed = std::fs::read_to_string(room.path().join("cells.txt")).unwrap();
         assert_eq!(
             listed,
-            "1 pauses/churn/glibc/1 cells/pauses/churn/glibc-1.json\n2 moca/bt.A.1/faults/1 cells/moca/bt.A.1/faults-1.json\n"
+            "1 pauses/churn/glibc/1 cells/pauses/churn/glibc-1.json\n2 moca/bt.A.1/faults/1 \
+             cells/moca/bt.A.1/faults-1.json\n"
         );
         assert_eq!(first.left(room.path()).unwrap(), [1, 2]);
         let error = matrix(&["moca/bt.A.1/faults/1"]).write(room.path()).unwrap_err().to_string();

@@ -66,9 +66,12 @@ impl Goals {
 }
 
 /// How the figures are to be read.
-const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched right before each run, so the \
-host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is that at the largest anonymous \
-memory seen. Published figures are of another machine and, for CBMM and HawkEye, of patched kernels: shown, never used.";
+const READING: &str = "Times are medians with 95 % intervals (BCa bootstrap) of interleaved runs; memory was touched \
+                       right before each run, so the \
+host had it. Page faults are those of one more run each, recorded by pagemill record. The share on huge pages is \
+                       that at the largest anonymous \
+memory seen. Published figures are of another machine and, for CBMM and HawkEye, of patched kernels: shown, never \
+                       used.";
 
 /// The system of the publication that an arm stands for.
 fn system(arm: &str) -> Option<&'static str> {
@@ -177,7 +180,8 @@ impl Outcome {
         });
         Table::new(
             "page faults that the program took (figures 2 and 4), us",
-            "program|memory|policy|faults|p50|p99|p99.9|longest|all, ms|a second|/ linux-always|published|longest published",
+            "program|memory|policy|faults|p50|p99|p99.9|longest|all, ms|a second|/ linux-always|published|longest \
+             published",
             rows,
         )
     }

@@ -14,7 +14,8 @@ use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Heat, HeatMap};
 
 const READING: &str = "\
-Slowdown is CPU time by that of the same run untraced. Published figures are of class A with 8 threads on other machines: how \
+Slowdown is CPU time by that of the same run untraced. Published figures are of class A with 8 threads on other \
+                       machines: how \
 tools compare on one of them can be held against how back ends compare here, absolute figures cannot.";
 
 fn ratio(value: Option<f64>) -> String {
@@ -211,8 +212,10 @@ impl Outcome {
             ]
         });
         Table::new(
-            "pages, in % of those of the emulator, and events, in % of those of faults; published: in % of TABARNAC's, and of Moca's",
-            "kernel|class|threads|back end|pages|%|events|%|events/s|lost|pages: Moca|Mitos|MemProf|events: Mitos|MemProf|MiB|class A, all its memory",
+            "pages, in % of those of the emulator, and events, in % of those of faults; published: in % of \
+             TABARNAC's, and of Moca's",
+            "kernel|class|threads|back end|pages|%|events|%|events/s|lost|pages: Moca|Mitos|MemProf|events: \
+             Mitos|MemProf|MiB|class A, all its memory",
             rows,
         )
     }
@@ -235,7 +238,8 @@ impl Outcome {
         );
         Table::new(
             title,
-            "kernel|pages|touched %|extra|written %|extra|in intervals: touched %|extra|written %|extra|Moca: touched %",
+            "kernel|pages|touched %|extra|written %|extra|in intervals: touched %|extra|written %|extra|Moca: \
+             touched %",
             rows,
         )
     }

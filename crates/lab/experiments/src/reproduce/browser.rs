@@ -355,7 +355,8 @@ fn answer(connection: TcpStream, page: &str) -> std::io::Result<Option<Said>> {
         _ => ("404 Not Found", ""),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: \
+         close\r\n\r\n",
         body.len()
     );
     (&connection).write_all(head.as_bytes())?;

@@ -43,7 +43,8 @@ pub fn check(experiments: &[String], arms: bool, programs: bool) -> Result<()> {
             || experiments.is_empty()
             || experiments.iter().any(compares)
             || by_itself(&WITH_ARMS),
-        "--arms is not of {asked}, but of experiments that compare allocators (reproduce --list has them) and of one of \
+        "--arms is not of {asked}, but of experiments that compare allocators (reproduce --list has them) and of one \
+         of \
          these by itself: {}",
         WITH_ARMS.join(", ")
     );

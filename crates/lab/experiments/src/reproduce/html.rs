@@ -68,8 +68,10 @@ fn render_board(page: &mut Page, board: &Scoreboard) {
 
 /// The rule of [`super::verdict`] in a paragraph.
 const RULE: &str = "\
-Reproduced: the published ratio lies in our interval, or ours is within 0.05 of it, on the same side of 1. Better than published: ours is \
-lower. Same direction, smaller effect: a saving was published and ours is a smaller one. Not reproduced: anything else. Absolute figures \
+Reproduced: the published ratio lies in our interval, or ours is within 0.05 of it, on the same side of 1. Better \
+                    than published: ours is \
+lower. Same direction, smaller effect: a saving was published and ours is a smaller one. Not reproduced: anything \
+                    else. Absolute figures \
 come from another machine and are marked so. Published numbers are shown, never used.";
 
 fn render_section(page: &mut Page, section: &Section) {

@@ -13,7 +13,10 @@ use pagemill_report::draw::text;
 pub fn render(summary: &Summary) -> String {
     let mut out = String::new();
     if summary.of.quick {
-        out.push_str("Quick run: smaller sizes, fewer arms and few runs. Intervals are wide; see `pagemill reproduce` for the full one.\n\n");
+        out.push_str(
+            "Quick run: smaller sizes, fewer arms and few runs. Intervals are wide; see `pagemill \
+             reproduce` for the full one.\n\n",
+        );
     }
     for section in &summary.sections {
         out.push_str(&render_section(section));

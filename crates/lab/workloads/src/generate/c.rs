@@ -45,7 +45,8 @@ fn function<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Re
         match random.index(5) {
             0 => writeln!(
                 out,
-                "  for (u32 i = 0; i < (x & {}u); i++) {{ s.c[i & 3] += t{record}[(i + x) & 15]; r += s.c[(i >> 1) & 3] ^ {constant}u; }}",
+                "  for (u32 i = 0; i < (x & {}u); i++) {{ s.c[i & 3] += t{record}[(i + x) & 15]; r += s.c[(i >> 1) & \
+                 3] ^ {constant}u; }}",
                 7 + random.index(25),
             )?,
             1 => {

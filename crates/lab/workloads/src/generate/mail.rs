@@ -48,7 +48,8 @@ fn message<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Res
     for hop in 0..1 + random.index(4) {
         writeln!(
             out,
-            "Received: from relay{hop}.example.net (relay{hop}.example.net [192.0.2.{}])\n\tby mx.example.com (8.15.2) with ESMTP id {:016x};\n\tMon, {day} Jan 2024 {hour:02}:{minute:02}:00 +0000",
+            "Received: from relay{hop}.example.net (relay{hop}.example.net [192.0.2.{}])\n\tby mx.example.com \
+             (8.15.2) with ESMTP id {:016x};\n\tMon, {day} Jan 2024 {hour:02}:{minute:02}:00 +0000",
             1 + random.index(250),
             random.bits(),
         )?;
@@ -85,7 +86,8 @@ fn message<W: Write>(out: &mut W, random: &mut Random, number: usize) -> io::Res
             body(out, random, paragraphs, pushy)?;
             writeln!(
                 out,
-                "--{mark}\nContent-Type: application/octet-stream; name=\"data.bin\"\nContent-Transfer-Encoding: base64\n"
+                "--{mark}\nContent-Type: application/octet-stream; name=\"data.bin\"\nContent-Transfer-Encoding: \
+                 base64\n"
             )?;
             for _ in 0..20 + random.index(400) {
                 let line: Vec<u8> = (0..76).map(|_| BASE64[random.index(64)]).collect();

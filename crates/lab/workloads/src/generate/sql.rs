@@ -33,7 +33,8 @@ pub fn sql_script<W: Write>(out: &mut W, rows: usize, seed: u64) -> io::Result<(
     for word in WORDS {
         writeln!(
             out,
-            "SELECT sale.who, count(*), sum(item.price * sale.amount) FROM sale JOIN item ON item.id = sale.item WHERE item.name LIKE '{word}%' GROUP BY sale.who ORDER BY 3 DESC, 1 LIMIT 5;"
+            "SELECT sale.who, count(*), sum(item.price * sale.amount) FROM sale JOIN item ON item.id = sale.item \
+             WHERE item.name LIKE '{word}%' GROUP BY sale.who ORDER BY 3 DESC, 1 LIMIT 5;"
         )?;
         writeln!(
             out,
@@ -42,7 +43,8 @@ pub fn sql_script<W: Write>(out: &mut W, rows: usize, seed: u64) -> io::Result<(
         writeln!(out, "DELETE FROM item WHERE name LIKE '{word}-3%';")?;
         writeln!(
             out,
-            "SELECT count(DISTINCT notes) FROM (SELECT group_concat(upper(note)) AS notes FROM item WHERE name > '{word}' GROUP BY price / 100);"
+            "SELECT count(DISTINCT notes) FROM (SELECT group_concat(upper(note)) AS notes FROM item WHERE name > \
+             '{word}' GROUP BY price / 100);"
         )?;
     }
     writeln!(out, "SELECT count(*), sum(price), sum(length(note)) FROM item;")?;

@@ -26,7 +26,8 @@ pub const SITES: RecorderKind = RecorderKind {
     start: Start::With(note),
     attach: |_, _, _| {
         anyhow::bail!(
-            "a running program cannot be made to load the library that notes call sites (start it: pagemill record --with sites -- CMD)"
+            "a running program cannot be made to load the library that notes call sites (start it: pagemill record \
+             --with sites -- CMD)"
         )
     },
 };

@@ -30,7 +30,8 @@ pub const KIND: RecorderKind = RecorderKind {
 const FOLLOWS: &str = "a recording of the heap follows one process (record a child with -p)";
 /// What is not measured where no malloc answers, and why.
 const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
-const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and it does not change all the time";
+const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and \
+                         it does not change all the time";
 /// A process that has this much more is much larger.
 const LARGER: u64 = 8 << 20;
 /// Time of a CPU for reading what a malloc keeps free.
@@ -179,7 +180,8 @@ impl Recorder for Heap {
             let comm = self.sampler.comm();
             if self.preloaded {
                 eprintln!(
-                    "{comm} ended, or executed another program, before its heap was seen (a shorter --interval sees shorter programs)"
+                    "{comm} ended, or executed another program, before its heap was seen (a shorter --interval sees \
+                     shorter programs)"
                 );
             } else {
                 let malloc = match self.malloc.told {
@@ -190,7 +192,8 @@ impl Recorder for Heap {
                     }
                 };
                 eprintln!(
-                    "{comm} has no pagemill heap: only its memory as the kernel accounts it{malloc} is recorded (for the heap's own figures: pagemill run --heap compact -- CMD)"
+                    "{comm} has no pagemill heap: only its memory as the kernel accounts it{malloc} is recorded (for \
+                     the heap's own figures: pagemill run --heap compact -- CMD)"
                 );
             }
         }

@@ -11,7 +11,8 @@ use super::markup::script;
 const SCRIPT: &str = include_str!("flame.js");
 
 pub(super) const STYLE: &str = "\
-.flame { position: relative; overflow: hidden; } .flame button { position: absolute; height: 1.4rem; padding: 0 .3rem; overflow: hidden;
+                                .flame { position: relative; overflow: hidden; } .flame button \
+                                { position: absolute; height: 1.4rem; padding: 0 .3rem; overflow: hidden;
   white-space: nowrap; text-align: left; font: inherit; font-size: 12px; cursor: zoom-in; border: 1px solid var(--page); border-radius: 2px;
   color: #18181b; background: hsl(var(--hue) 80% 72%); }
 #flame-after { width: min(45vw, 30rem); vertical-align: middle; }
@@ -28,11 +29,13 @@ pub(super) fn markup(view: &HeatView, page: u64) -> Option<String> {
     let data = json!({ "step": view.step, "steps": view.steps, "frames": frames, "stacks": rows });
     let steps = view.steps.max(1);
     let controls = format!(
-        "<noscript><p>The flame graph needs scripts; pagemill export REC --format folded says what it shows.</p></noscript>\n\
+        "<noscript><p>The flame graph needs scripts; pagemill export REC --format folded says what it \
+         shows.</p></noscript>\n\
          <p class=\"controls\"><label>not touched after <input id=\"flame-after\" type=\"range\" min=\"1\" \
          max=\"{steps}\" value=\"{}\"/></label> <span id=\"flame-when\"></span></p>\n\
          <div id=\"flame-graph\" class=\"flame\"></div>\n\
-         <p class=\"soft\">Each bar is a function or object, below those that called it, as wide as its bytes. Click one \
+         <p class=\"soft\">Each bar is a function or object, below those that called it, as wide as its bytes. Click \
+         one \
          for it alone, one above it to go back.</p>\n",
         steps.div_ceil(2)
     );

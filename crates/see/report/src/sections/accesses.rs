@@ -321,7 +321,8 @@ impl Accesses {
         let mut out = String::new();
         if self.heat.left_out > 0 {
             out.push_str(&format!(
-                "in none of the objects above: {} of intervals, or accesses; there are more than a machine with this much \
+                "in none of the objects above: {} of intervals, or accesses; there are more than a machine with this \
+                 much \
                  memory looks at\n",
                 counted(self.heat.left_out, "page", "pages")
             ));

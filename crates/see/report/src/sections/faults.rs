@@ -47,14 +47,16 @@ impl Section for Faults {
         let (counted, duration) = (self.view.counted, self.view.duration);
         if counted as f64 > MOST * duration.seconds().max(1.0) {
             return Some(format!(
-                "it says that there were {counted} page faults in {}, which is impossible: it was made up, or is damaged",
+                "it says that there were {counted} page faults in {}, which is impossible: it was made up, or is \
+                 damaged",
                 duration.plain()
             ));
         }
         let lost = loss(&self.setup);
         (lost > LOSS_LIMIT && !self.allow_loss).then(|| {
             format!(
-                "percentiles are refused: {:.1} % of the page faults were lost, and the slow ones are the likelier ones to be (--allow-loss shows them all the same)",
+                "percentiles are refused: {:.1} % of the page faults were lost, and the slow ones are the likelier \
+                 ones to be (--allow-loss shows them all the same)",
                 lost * 100.0
             )
         })

@@ -15,7 +15,8 @@ impl Lever for Ksm {
     }
 
     fn what(&self) -> &'static str {
-        "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer memory to it"
+        "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer \
+         memory to it"
     }
 
     fn needs(&self) -> &'static str {

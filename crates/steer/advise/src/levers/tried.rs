@@ -16,7 +16,8 @@ impl Lever for Tried {
     }
 
     fn what(&self) -> &'static str {
-        "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is kept"
+        "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is \
+         kept"
     }
 
     fn needs(&self) -> &'static str {

@@ -14,7 +14,8 @@ impl Lever for Trim {
     }
 
     fn what(&self) -> &'static str {
-        "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), M_TRIM_THRESHOLD)"
+        "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), \
+         M_TRIM_THRESHOLD)"
     }
 
     fn needs(&self) -> &'static str {

@@ -12,7 +12,8 @@ use super::found::Found;
 const TOUCHED: usize = 64;
 
 pub(super) fn perf_events(linux: &Linux) -> Found {
-    const FIX: &str = "sudo sysctl kernel.perf_event_paranoid=2   (or run as root, or allow perf_event_open(2) in the seccomp profile)";
+    const FIX: &str = "sudo sysctl kernel.perf_event_paranoid=2   (or run as root, or allow perf_event_open(2) in \
+                       the seccomp profile)";
     let paranoid = linux.perf_event_paranoid();
     match (paranoid, sampled()) {
         (Err(error), _) => {
@@ -76,7 +77,8 @@ fn is_touched(start: u64, address: u64) -> bool {
     (start..start + (TOUCHED * pagemill_kernel::page_size()) as u64).contains(&address)
 }
 
-const BPF: &str = "run as root, or with CAP_BPF and CAP_PERFMON, a kernel with CONFIG_BPF_SYSCALL=y and CONFIG_DEBUG_INFO_BTF=y, and a build where clang was installed";
+const BPF: &str = "run as root, or with CAP_BPF and CAP_PERFMON, a kernel with CONFIG_BPF_SYSCALL=y and \
+                   CONFIG_DEBUG_INFO_BTF=y, and a build where clang was installed";
 
 pub(super) fn bpf(_: &Linux) -> Found {
     if let Err(why) = bpf::built() {

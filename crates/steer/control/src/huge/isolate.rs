@@ -56,7 +56,8 @@ fn medium_everywhere(linux: &Linux) -> Result<Option<Loan<Files>>> {
     let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM])
         .and_then(|loan| loan.set(thp::MEDIUM, "always").map(|()| loan))
         .map_err(|error| match error.kind() {
-            Kind::Permission => error.advise("run as root, or have it set: echo always | sudo tee /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"),
+            Kind::Permission => error.advise("run as root, or have it set: echo always | sudo tee \
+                                              /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled"),
             _ => error,
         })
         .context("the policy linux-64k needs the system's setting of that size, which is not \"always\"")?;

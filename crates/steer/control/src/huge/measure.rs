@@ -426,7 +426,8 @@ pub fn allow_only_advised(linux: &Linux) -> Result<()> {
             Ok(pagemill_kernel::thp::disable_here(pagemill_kernel::thp::Disabled::ExceptAdvised)?)
         }
         _ => bail!(
-            "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled)"
+            "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee \
+             /sys/kernel/mm/transparent_hugepage/enabled)"
         ),
     }
 }

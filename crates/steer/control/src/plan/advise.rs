@@ -478,7 +478,13 @@ mod tests {
         let mut lines = profile.lines();
         assert_eq!(lines.next(), Some("# unit: ns"));
         let heap = lines.next().unwrap();
-        assert!(heap.starts_with("huge,heap,556600,section_off,>,0x0,section_off,<,0x400000  # ahead-2m: walks 0 + faults 556600"), "{heap}");
+        assert!(
+            heap.starts_with(
+                "huge,heap,556600,section_off,>,0x0,section_off,<,0x400000  # ahead-2m: walks 0 + \
+                 faults 556600"
+            ),
+            "{heap}"
+        );
         assert!(heap.ends_with("506 of 512 pages in 2 regions, faults"), "{heap}");
         assert!(lines.next().unwrap().starts_with("eager,heap,16500,section_off,>,0x400000"));
         assert!(

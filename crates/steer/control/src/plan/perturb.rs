@@ -42,7 +42,8 @@ impl FromStr for Perturbation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected shift=BYTES, scale=FACTOR, noise=DEVIATION, drop=SHARE, shuffle, flatten, general=BENEFIT or huge-only";
+        let expected = "expected shift=BYTES, scale=FACTOR, noise=DEVIATION, drop=SHARE, shuffle, flatten, \
+                        general=BENEFIT or huge-only";
         let wrong = || format!("{text:?}: {expected}");
         let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
         let number = |least: f64, most: f64| {
@@ -306,7 +307,10 @@ mod tests {
         )
         .unwrap();
         let made = |way: &str| way.parse::<Perturbation>().unwrap().apply(&was, 1).to_string();
-        assert!(made("scale=2").ends_with("huge,heap,140,section_off,<,0x200000  # faults 70 > helper 3; then made wrong: scale=2\n"));
+        assert!(made("scale=2").ends_with(
+            "huge,heap,140,section_off,<,0x200000  # faults 70 > helper 3; then made \
+             wrong: scale=2\n"
+        ));
         assert_eq!(made("flatten"), "# unit: ns\nhuge,heap,70\n", "an average has none");
     }
 

@@ -128,7 +128,8 @@ fn apart(fast: &Node, slow: &Node) -> Finding {
             format!(
                 "both nodes are in the kernel's tier {a}: it neither promotes nor demotes between them"
             ),
-            "pagemill tier moves pages all the same; for the kernel, the slow node has to be onlined through dax/kmem or described in the HMAT",
+            "pagemill tier moves pages all the same; for the kernel, the slow node has to be onlined through \
+             dax/kmem or described in the HMAT",
         ),
         (Some(a), Some(b)) => {
             let what = format!("node {} is in tier {a}, node {} in tier {b}", fast.id, slow.id);

@@ -152,7 +152,8 @@ fn notes(outcome: &Outcome) -> String {
         }
     };
     let mut out = format!(
-        "{}: {} slices, {} runs in {} s; a run takes {} without huge pages and {} with all; all slices together {} ms; {how}\n",
+        "{}: {} slices, {} runs in {} s; a run takes {} without huge pages and {} with all; all slices together {} \
+         ms; {how}\n",
         outcome.program,
         outcome.slices.len(),
         outcome.runs.len() + 1,
@@ -162,17 +163,20 @@ fn notes(outcome: &Outcome) -> String {
         milliseconds(sum),
     );
     if outcome.counters.is_err() && none.is_some_and(|none| outcome.error > NOISY * none) {
-        out += "runs differ by much for no reason that was told apart (one thread: taskset -c 1 pagemill advise --places …; otherwise a quieter machine, or --runs)\n";
+        out += "runs differ by much for no reason that was told apart (one thread: taskset -c 1 pagemill advise \
+                --places …; otherwise a quieter machine, or --runs)\n";
     }
     if outcome.huge < 0.9 {
         out += &format!(
-            "only {:.0} % of the chosen memory was on huge pages (sudo pagemill frag compact; memory that shrinks or is mapped in pieces has none)\n",
+            "only {:.0} % of the chosen memory was on huge pages (sudo pagemill frag compact; memory that shrinks or \
+             is mapped in pieces has none)\n",
             outcome.huge * 100.0
         );
     }
     if outcome.same < 0.9 {
         out += &format!(
-            "a run used only {:.0} % of the places of the first: the program lays its memory out differently each time, so its slices are not the same memory\n",
+            "a run used only {:.0} % of the places of the first: the program lays its memory out differently each \
+             time, so its slices are not the same memory\n",
             outcome.same * 100.0
         );
     }

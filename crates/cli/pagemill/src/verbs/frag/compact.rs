@@ -193,8 +193,10 @@ fn words(blocks: PageblockOccupants) -> String {
     let PageblockOccupants { partly_free, movable, slab, page_tables, other, beside } = blocks;
     let beside = Bytes(beside * pagemill_kernel::page_size() as u64).to_string();
     format!(
-        "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of the kernel are in {slab}, page tables in \
-         {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory beside them\n",
+        "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of \
+         the kernel are in {slab}, page tables in \
+         {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory \
+         beside them\n",
         beside.trim()
     )
 }

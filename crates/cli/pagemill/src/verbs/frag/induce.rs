@@ -196,7 +196,8 @@ fn words(arguments: &Arguments, outcome: &Outcome) -> String {
     let kind = if arguments.pinned { "pinned" } else { "movable" };
     let size = |bytes: u64| Bytes(bytes).plain();
     let base = format!(
-        "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and {} held",
+        "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and \
+         {} held",
         outcome.score,
         outcome.took.as_secs_f64(),
         outcome.units,
@@ -272,7 +273,8 @@ fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Ex
         crate::answer::print("frag-induce", value)?;
     } else {
         println!(
-            "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken up at most 64 at a time; {} would be held",
+            "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken \
+             up at most 64 at a time; {} would be held",
             arguments.order,
             arguments.target,
             held.plain()

@@ -40,13 +40,19 @@ pub struct Arguments {
     #[command(flatten)]
     printed: crate::values::Printed,
     /// Print a frame again and again, every INTERVAL
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s", value_parser = crate::values::interval)]
+    #[arg(
+        long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s",
+        value_parser = crate::values::interval
+    )]
     watch: Option<Nanos>,
     /// Show an earlier look (a file of --json) and this one, before and after
     #[arg(long, value_name = "FILE", conflicts_with_all = ["watch", "json"])]
     against: Option<PathBuf>,
     /// Compare this many scores with /sys/kernel/debug/extfrag, which is mounted for it if need be
-    #[arg(long, value_name = "SCORES", conflicts_with_all = ["watch", "against"], value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long, value_name = "SCORES", conflicts_with_all = ["watch", "against"],
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     check: Option<u64>,
 }
 
@@ -96,7 +102,8 @@ fn text(look: &FreeMemory, order: Order) -> String {
     if let Some(hidden) = look.hidden() {
         let hidden = Bytes(hidden * page_size() as u64).to_string();
         text += &format!(
-            "hidden: {} of free memory is on lists of the processors, in no block and no score (frag compact drains them)\n\n",
+            "hidden: {} of free memory is on lists of the processors, in no block and no score (frag compact drains \
+             them)\n\n",
             hidden.trim()
         );
     }
@@ -154,7 +161,8 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         )?;
     } else {
         println!(
-            "{equal} scores equal to the kernel's, {unequal} not; {changed} looks at a zone not compared, for its memory changed meanwhile"
+            "{equal} scores equal to the kernel's, {unequal} not; {changed} looks at a zone not compared, for its \
+             memory changed meanwhile"
         );
     }
     Ok(if unequal == 0 { Exit::Ok } else { Exit::Finding })

@@ -138,7 +138,8 @@ fn columns() -> String {
     item(
         &mut page,
         "",
-        "A dataset is a directory of Parquet files in a [recording](../concepts/recordings.md). What was not measured is \
+        "A dataset is a directory of Parquet files in a [recording](../concepts/recordings.md). What was not \
+         measured is \
          `NULL`, never 0.",
     );
     for dataset in SCHEMA {

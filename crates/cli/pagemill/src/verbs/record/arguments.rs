@@ -98,7 +98,10 @@ pub struct Arguments {
     pub(super) no_names: bool,
     /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is
     /// given]; its output is that of the last run.
-    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5", conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+        conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     pub(super) overhead: Option<u32>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
     #[arg(long, visible_alias = "heap", value_name = "CONFIG", conflicts_with = "pid")]

@@ -77,7 +77,8 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
         format!("{:.2} times ({plain:.3} to {recorded:.3} s)", recorded / plain.max(1e-9))
     };
     eprintln!(
-        "overhead of recording: {} by the clock, {} of CPU time, the recorder's own included; medians of {runs} runs each, in turn",
+        "overhead of recording: {} by the clock, {} of CPU time, the recorder's own included; medians of {runs} runs \
+         each, in turn",
         line(0),
         line(1)
     );

@@ -95,7 +95,8 @@ impl Clock {
         drop(line);
         outcome.with_context(|| {
             format!(
-                "{} cannot be simulated within --time-limit {}: {policy} was {:.0} % done then, and its rest would take \
+                "{} cannot be simulated within --time-limit {}: {policy} was {:.0} % done then, and its rest would \
+                 take \
                  {} more",
                 setup.workload.name,
                 minutes(self.limit),
@@ -203,7 +204,8 @@ impl Options {
 
     fn text(&self, load: &Workload, rows: &[Outcome], seed: u64) -> String {
         let mut text = format!(
-            "{} on {} regions of 2 MiB, fragmented {}{}, modelled (one run, seed {seed})\n{:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>7}\n",
+            "{} on {} regions of 2 MiB, fragmented {}{}, modelled (one run, seed {seed})\n{:<14} {:>9} {:>9} {:>9} \
+             {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>7}\n",
             load.name,
             load.pages / PER_HUGE,
             self.fragmented,
@@ -227,11 +229,13 @@ impl Options {
             let [time, faults, walks, helper] =
                 [row.time, row.faults, row.walks, row.helper].map(|ns| Nanos(ns).to_string());
             text += &format!(
-                "{name:<14} {time:>9} {faults:>9} {walks:>9} {p99:>9} {p999:>9} {longest:>9} {huge:>4.0} % {bloat:>5.1} % {helper:>9} {:>7}\n",
+                "{name:<14} {time:>9} {faults:>9} {walks:>9} {p99:>9} {p999:>9} {longest:>9} {huge:>4.0} % \
+                 {bloat:>5.1} % {helper:>9} {:>7}\n",
                 row.stalls
             );
         }
-        text + "time: of the program; huge: regions on huge pages at the end; bloat: resident and never touched; stalls: faults that compacted\n"
+        text + "time: of the program; huge: regions on huge pages at the end; bloat: resident and never touched; \
+                stalls: faults that compacted\n"
     }
 
     /// First touches in the order of the recording's faults, and the program's own time between them, of the process
@@ -247,7 +251,8 @@ impl Options {
         let mut notes = Vec::new();
         let all = faults.len();
         if areas.is_empty() {
-            notes.push("the recording has no mappings, so all memory is taken for anonymous (record --with faults,hugepages)".to_owned());
+            notes.push("the recording has no mappings, so all memory is taken for anonymous (record --with \
+                        faults,hugepages)".to_owned());
         } else {
             faults.retain(|fault| at(fault.page * BASE).is_some());
             notes.push(format!(
@@ -322,7 +327,8 @@ impl Options {
         );
         if there.base.value().is_none() || there.huge.value().is_none() {
             bail!(
-                "{} has no costs of base and huge pages (pagemill plan --costs --json > FILE, where huge pages can be had)",
+                "{} has no costs of base and huge pages (pagemill plan --costs --json > FILE, where huge pages can \
+                 be had)",
                 path.display()
             );
         }

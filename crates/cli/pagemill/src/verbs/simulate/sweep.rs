@@ -180,7 +180,8 @@ impl Curve {
             println!("");
         }
         println!(
-            "\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that with all memory \
+            "\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that with all \
+             memory \
              fast\n(a policy's: of its own); share: reads on the fast tier"
         );
     }

@@ -100,7 +100,8 @@ fn print_nodes(nodes: &[Node]) {
 fn print_daemon(daemon: &Status) {
     let dry = if daemon.dry { ", dry" } else { "" };
     println!(
-        "\npagemill tier {}: {}{dry}, tracked by {}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's sampling {})",
+        "\npagemill tier {}: {}{dry}, tracked by {}, {} quanta in {:.0} s, {:.2} % of a core (and the kernel's \
+         sampling {})",
         daemon.pid,
         daemon.policy,
         daemon.tracker,

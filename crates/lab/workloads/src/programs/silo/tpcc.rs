@@ -79,7 +79,8 @@ pub(crate) fn run(params: &Params) -> Outcome {
             ("warehouses", shop.warehouses as f64),
         ],
         check: format!(
-            "consistency conditions 1 to 12, {} lines, {} orders delivered, {} cents paid; a serial order for {} transactions",
+            "consistency conditions 1 to 12, {} lines, {} orders delivered, {} cents paid; a serial order for {} \
+             transactions",
             all.0[Count::Lines as usize],
             all.0[Count::Delivered as usize],
             all.0[Count::Paid as usize],

@@ -52,7 +52,8 @@ pub(crate) fn run(params: &Params) -> Outcome {
             ("records", load.next.load(Ordering::Relaxed) as f64),
         ],
         check: format!(
-            "YCSB {}: {} records read whole; {} updates and {} inserts are in the records; a serial order for {} transactions",
+            "YCSB {}: {} records read whole; {} updates and {} inserts are in the records; a serial order for {} \
+             transactions",
             params.mix,
             all.of(Count::Seen),
             all.updated(),
