@@ -1,7 +1,7 @@
 //! `pagemill reproduce` and `pagemill workload` as a user meets them.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -63,14 +63,22 @@ fn list_names_every_experiment_and_arm() {
     assert_eq!(directory.path().read_dir().unwrap().count(), 0, "listing writes nothing");
 }
 
-#[test]
-fn a_list_says_what_each_experiment_needs_takes_and_has_kept() {
-    let directory = tempfile::tempdir().unwrap();
-    let cells = directory.path().join("r/cells/pauses/churn");
+/// Keeps a finished cell in the run `r`: churn of `pauses`, on glibc's malloc, with seed 1 and scale 1. Its file, and
+/// what is in it.
+fn keep_a_cell(directory: &Path) -> (PathBuf, &'static str) {
+    let cells = directory.join("r/cells/pauses/churn");
     std::fs::create_dir_all(&cells).unwrap();
     let cell = r#"{"schema":1,"of":{"seed":1,"scale":1.0,"window":null},"build":"b","host":"h","seconds":1.0,
         "metrics":{},"notes":[],"digest":null,"samples":[]}"#;
-    std::fs::write(cells.join("glibc-1.json"), cell).unwrap();
+    let file = cells.join("glibc-1.json");
+    std::fs::write(&file, cell).unwrap();
+    (file, cell)
+}
+
+#[test]
+fn a_list_says_what_each_experiment_needs_takes_and_has_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    keep_a_cell(directory.path());
     let output = pagemill(&["reproduce", "--list", "-o", "r"], directory.path());
     let listed = stdout(&output);
     let of = |name: &str| {
@@ -132,11 +140,7 @@ fn a_wrong_name_is_refused_with_the_nearest_before_anything_is_written() {
 #[test]
 fn a_directory_with_cells_of_other_settings_is_refused_and_stays_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let cells = directory.path().join("r/cells/pauses/churn");
-    std::fs::create_dir_all(&cells).unwrap();
-    let cell = r#"{"schema":1,"of":{"seed":1,"scale":1.0,"window":null},"build":"b","host":"h","seconds":1.0,
-        "metrics":{},"notes":[],"digest":null,"samples":[]}"#;
-    std::fs::write(cells.join("glibc-1.json"), cell).unwrap();
+    let (file, cell) = keep_a_cell(directory.path());
     for other in [["--seed", "2"], ["--scale", "0.01"]] {
         let words = ["reproduce", "pauses", "--arms", "glibc", "--reps", "1", "-f", "-o", "r"];
         let output = pagemill(&[&words[..], &other].concat(), directory.path());
@@ -148,7 +152,7 @@ fn a_directory_with_cells_of_other_settings_is_refused_and_stays_as_it_is() {
             "{said}"
         );
     }
-    assert_eq!(std::fs::read_to_string(cells.join("glibc-1.json")).unwrap(), cell);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), cell);
     assert_eq!(directory.path().join("r").read_dir().unwrap().count(), 1);
 }
 

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    const FREE: &str = "Node 0, zone   Normal   1000      0      0      0      0      0      0      0      0      0    500\n";
+    const FREE: &str = "Node 0, zone   Normal   1000   0   0   0   0   0   0   0   0   0    500\n";
 
     fn machine(cpuinfo: &str, buddyinfo: &str) -> (tempfile::TempDir, Linux) {
         let root = tempfile::tempdir().unwrap();
