@@ -65,6 +65,7 @@ fn list_names_every_experiment_and_arm() {
 
 /// Keeps a finished cell in the run `r`: churn of `pauses`, on glibc's malloc, with seed 1 and scale 1. Its file, and
 /// what is in it.
+#[expect(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 fn keep_a_cell(directory: &Path) -> (PathBuf, &'static str) {
     let cells = directory.join("r/cells/pauses/churn");
     std::fs::create_dir_all(&cells).unwrap();
