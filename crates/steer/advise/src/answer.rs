@@ -556,10 +556,10 @@ fn verdict(tried: usize, open: Option<String>, perhaps: Option<String>, worth: f
 
 /// What the columns are.
 const FORMULA: &str = "memory: PSS of the command and all that it starts, each page of a memfd once; its mean counts \
-                       from when it was first at nine tenths of its highest; cgroup, peak: the highest charge of its \
-                       control group, files and the kernel's part included; peak: the highest of the looks; changes \
-                       are of medians, with 99 % intervals, noise pooled over all arms; waited: for a CPU that others \
-                       had, no change";
+                       from when it was first at nine tenths of its highest to where it is freed to end; cgroup, \
+                       peak: the highest charge of its control group, files and the kernel's part included; peak: \
+                       the highest of the looks; changes are of medians, with 99 % intervals, noise pooled over all \
+                       arms; waited: for a CPU that others had, no change";
 
 /// What a column is called.
 fn column(quantity: Quantity) -> &'static str {

@@ -146,12 +146,13 @@ impl<'a> Watch<'a> {
 const NEAR: f64 = 0.9;
 
 /// The mean over time of a program that has grown, bytes: from the first look with nine tenths of the highest on
-/// (trapezoids, for looks are not exactly equidistant). How long it takes to grow is not in it, or who fills memory
-/// slowly would seem to need less. None without a look.
+/// (trapezoids, for looks are not exactly equidistant), to where it begins to end. How long it takes to grow is not in
+/// it, or who fills memory slowly would seem to need less; nor how long it takes to free it all before it exits, or who
+/// frees slowly would. None without a look.
 pub fn mean(looks: &[Memory]) -> Option<f64> {
     let most = looks.iter().map(|look| look.bytes).max()?;
     let near = looks.iter().position(|look| look.bytes as f64 >= most as f64 * NEAR)?;
-    let looks = &looks[near..];
+    let looks = &looks[near..=ending(looks).max(near)];
     let (first, last) = (looks.first()?, looks.last()?);
     let span = last.seconds - first.seconds;
     if span <= 0.0 {
@@ -163,6 +164,25 @@ pub fn mean(looks: &[Memory]) -> Option<f64> {
     Some(looks.windows(2).map(area).sum::<f64>() / span)
 }
 
+/// What is left when a program has freed its memory differs by less from look to look, as a share.
+const LEVEL: f64 = 0.1;
+/// It stays there for a shorter time than that of its fall, or than this share of the run.
+const BRIEF: f64 = 0.05;
+
+/// The last look before the program frees its memory to end: before a fall by half or more, that ends with the run, or
+/// close to it. A fall after which it goes on is none. The last look, where there is no such fall.
+fn ending(looks: &[Memory]) -> usize {
+    let Some((last, before)) = looks.split_last() else { return 0 };
+    let level = last.bytes as f64 * (1.0 + LEVEL);
+    let bottom = before.iter().rposition(|look| look.bytes as f64 > level).map_or(0, |at| at + 1);
+    let falls = |at: &usize| looks[at - 1].bytes <= looks[*at].bytes;
+    let top = (1..=bottom).rev().find(falls).unwrap_or(0);
+    let (fall, rest) =
+        (looks[bottom].seconds - looks[top].seconds, last.seconds - looks[bottom].seconds);
+    let deep = looks[top].bytes >= last.bytes.saturating_mul(2);
+    if deep && rest <= fall.max(last.seconds * BRIEF) { top } else { looks.len() - 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,13 +191,55 @@ mod tests {
     #[test]
     fn the_mean_is_weighted_by_time_and_begins_when_memory_is_filled() {
         let at = |seconds, bytes| Memory { seconds, bytes, ..Memory::default() };
-        let looks = [at(0.0, 10), at(7.0, 180), at(8.0, 200), at(18.0, 200), at(19.0, 100)];
-        let (filled, rest) = (190.0 + 10.0 * 200.0, 150.0);
+        let looks = [at(0.0, 10), at(7.0, 180), at(8.0, 200), at(18.0, 200), at(19.0, 110)];
+        let (filled, rest) = (190.0 + 10.0 * 200.0, 155.0);
         assert!((mean(&looks).unwrap() - (filled + rest) / 12.0).abs() < 1e-9);
-        let slowly = [at(0.0, 10), at(70.0, 180), at(71.0, 200), at(81.0, 200), at(82.0, 100)];
+        let slowly = [at(0.0, 10), at(70.0, 180), at(71.0, 200), at(81.0, 200), at(82.0, 110)];
         assert_eq!(mean(&looks), mean(&slowly), "however long it takes");
         assert_eq!(mean(&looks[..1]), Some(10.0));
         assert_eq!(mean(&[]), None);
+    }
+
+    /// An interpreter that frees its objects one by one before it exits.
+    #[test]
+    fn what_a_program_frees_to_end_is_not_in_the_mean_and_what_it_frees_to_go_on_is() {
+        let at = |seconds, bytes| Memory { seconds, bytes, ..Memory::default() };
+        let run = |end: &[(f64, u64)]| {
+            let grown = [(0.0, 10), (0.5, 780), (0.6, 780), (0.7, 790), (0.8, 790)];
+            mean(&grown.iter().chain(end).map(|&(s, b)| at(s, b)).collect::<Vec<_>>()).unwrap()
+        };
+        let without = run(&[]);
+        for end in [
+            &[(0.83, 640), (0.86, 400), (0.89, 130), (0.92, 130)][..],
+            &[(0.83, 780), (0.93, 640), (0.99, 400), (1.2, 130)],
+            &[(0.83, 130), (0.85, 129)],
+        ] {
+            assert!((run(end) - without).abs() < 12.0, "{end:?}: {} {without}", run(end));
+        }
+        // It goes on with what is left, or frees less than half.
+        assert!(run(&[(0.83, 130), (1.5, 130)]) < 0.5 * without);
+        assert!(run(&[(0.83, 640), (0.86, 130), (1.0, 130)]) < 0.75 * without);
+        assert!(run(&[(0.9, 600), (1.0, 500), (1.1, 400)]) < 0.9 * without);
+        // A heap that gives memory back step by step while the program works.
+        assert!(run(&[(1.0, 700), (1.2, 500), (1.4, 420)]) < 0.85 * without);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_mean_lies_between_the_least_and_the_most(
+            looks in proptest::collection::vec((1_u32..100, 0_u64..1000), 1..30),
+        ) {
+            let mut now = 0.0;
+            let looks: Vec<Memory> = looks.into_iter().map(|(wait, bytes)| {
+                now += f64::from(wait) / 100.0;
+                Memory { seconds: now, bytes, ..Memory::default() }
+            }).collect();
+            let mean = mean(&looks).unwrap();
+            let bytes = || looks.iter().map(|look| look.bytes as f64);
+            proptest::prop_assert!(mean <= bytes().fold(0.0, f64::max));
+            proptest::prop_assert!(mean >= bytes().fold(f64::INFINITY, f64::min));
+            proptest::prop_assert!(ending(&looks) < looks.len());
+        }
     }
 
     #[test]

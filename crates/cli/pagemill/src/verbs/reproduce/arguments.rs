@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Seed of the order of runs and of all generated inputs.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(super) seed: u64,
-    /// Factor on all sizes; figures are then not those of the published experiment.
+    /// Factor on all sizes of huge-pages and of experiments on allocators; they are then not the published ones.
     #[arg(long, default_value_t = 1.0, value_name = "F", value_parser = scale)]
     pub(super) scale: f64,
     /// Of fragmentation by itself: its programs at the study's full size, in hours (--list says how many).
@@ -139,7 +139,13 @@ impl Arguments {
             "--full-size is of {} by itself",
             fragmentation::NAME
         );
-        chosen::check(experiments, self.arms.is_some(), self.programs.is_some())
+        let chosen = chosen::Chosen {
+            arms: self.arms.is_some(),
+            programs: self.programs.is_some(),
+            scale: (self.scale - 1.0).abs() > f64::EPSILON,
+            settle: self.settle.is_some(),
+        };
+        chosen::check(experiments, chosen)
     }
 
     /// How programs are run.

@@ -61,7 +61,14 @@ impl Engine {
                 );
                 Ok(Self::Parallel(hosts))
             }
-            _ => bail!("there is no engine {:?}; valid: slurm, parallel HOST,…", words.join(" ")),
+            _ => {
+                let engine = words.first().map_or("", String::as_str);
+                let meant = experiment::meant(engine, ["slurm", "parallel"].into_iter());
+                bail!(
+                    "there is no engine {:?}{meant}; valid: slurm, parallel HOST,…",
+                    words.join(" ")
+                )
+            }
         }
     }
 }
