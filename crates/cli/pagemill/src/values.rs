@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use pagemill_kernel::Linux;
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_record::recorders::{RECORDERS, RecorderKind};
+use pagemill_report::export::{FORMATS, Format};
 #[cfg(target_arch = "x86_64")]
 use pagemill_tracer::FaultSource;
 
@@ -102,18 +103,28 @@ pub struct Redact {
 pub fn one_of<T: Copy + Send + Sync>(
     choices: &'static [(&'static str, &'static str, T)],
 ) -> impl TypedValueParser<Value = T> {
-    let names = choices.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
-    let named = move |name: String| choices.iter().find(|(known, ..)| *known == name);
-    PossibleValuesParser::new(names)
-        .try_map(move |name| named(name).map(|(.., value)| *value).ok_or("there is no such choice"))
+    row_of(choices, |(name, help, _)| (*name, *help)).map(|(.., value)| *value)
+}
+
+/// A parser of one of a table's rows, by what each is called and what it is.
+fn row_of<T: Send + Sync>(
+    table: &'static [T],
+    words: fn(&T) -> (&'static str, &'static str),
+) -> impl TypedValueParser<Value = &'static T> {
+    let names = table.iter().map(words).map(|(name, about)| PossibleValue::new(name).help(about));
+    PossibleValuesParser::new(names).try_map(move |name| {
+        table.iter().find(|row| words(row).0 == name).ok_or("there is no such choice")
+    })
 }
 
 /// A parser of a word of `record --with`.
 pub fn recorder() -> impl TypedValueParser<Value = &'static RecorderKind> {
-    let names = RECORDERS.iter().map(|kind| PossibleValue::new(kind.name).help(kind.about));
-    let named = |name: String| RECORDERS.iter().find(|kind| kind.name == name);
-    PossibleValuesParser::new(names)
-        .try_map(move |name| named(name).ok_or("there is no such recorder"))
+    row_of(RECORDERS, |kind| (kind.name, kind.about))
+}
+
+/// A parser of a format of `export`.
+pub fn format() -> impl TypedValueParser<Value = &'static Format> {
+    row_of(FORMATS, |format| (format.name, format.about))
 }
 
 /// How faults are told one by one, best first; one that does not work gives way to the next.

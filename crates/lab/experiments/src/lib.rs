@@ -3,6 +3,10 @@
 //! page policies; what measuring and tracing cost, and what huge pages are worth where.
 #![forbid(unsafe_code)]
 
+// Its macros print what a reader may end, and note what is lost.
+#[macro_use]
+extern crate pagemill_launch;
+
 pub mod apart;
 pub mod colloid;
 mod coverage;
@@ -16,6 +20,7 @@ pub mod recorded;
 pub mod registry;
 pub mod reproduce;
 pub mod scoreboard;
+pub mod simulate;
 
 /// A table of an outcome.
 pub struct Table {

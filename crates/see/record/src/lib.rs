@@ -6,6 +6,7 @@
 extern crate pagemill_launch;
 
 pub mod free_memory;
+pub mod kernel_scores;
 pub mod malloc_free;
 pub mod recorders;
 pub mod sampler;

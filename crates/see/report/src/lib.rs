@@ -1,8 +1,11 @@
-//! What a recording says, a section for each kind of event; text tables and charts, HTML pages and their drawings.
+//! What a recording says, a section for each kind of event; text tables and charts, HTML pages and their drawings; formats of
+//! other tools.
 #![forbid(unsafe_code)]
 
 pub mod draw;
+pub mod export;
 pub mod exposition;
 pub mod findings;
+pub mod free_memory;
 pub mod heap;
 pub mod sections;

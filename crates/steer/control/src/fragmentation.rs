@@ -10,8 +10,10 @@ pub mod pageblocks;
 
 use std::path::PathBuf;
 
+use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::thp::Choice;
 use pagemill_kernel::{Linux, loan};
+use pagemill_model::Order;
 
 /// Where the journals of the loans are.
 pub fn journals(linux: &Linux) -> PathBuf {
@@ -21,4 +23,10 @@ pub fn journals(linux: &Linux) -> PathBuf {
 /// Whether memory that asks for it gets huge pages; `false` if they are off for all.
 pub fn gives_huge_pages(enabled: &Choice) -> bool {
     enabled.active != "never"
+}
+
+/// The score, to all digits; 1 where no memory is free.
+fn score(blocks: &[u64], order: Order) -> f64 {
+    let free = free_pages(blocks) as f64;
+    if free > 0.0 { 1.0 - pages_from(blocks, order) as f64 / free } else { 1.0 }
 }

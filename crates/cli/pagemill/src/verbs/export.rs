@@ -1,23 +1,13 @@
 //! `export`: what a recording holds, in a format of another tool; or what runs, as metrics.
 
-mod accesses;
-mod cold;
-mod format;
 mod prometheus;
 
-use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use format::Format;
-use pagemill_model::pftrace::{Clock, Export, counts_beside};
-use pagemill_model::recording::Reader;
-use pagemill_model::{Bytes, Source as _};
-use pagemill_record::summary;
-
 use pagemill_launch::exit::Exit;
-use pagemill_launch::files::{self, NewFile};
+use pagemill_report::export::{self, Format};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,8 +28,8 @@ pub struct Arguments {
     #[arg(value_name = "REC", required_unless_present = "prometheus")]
     recording: Option<PathBuf>,
     /// The format.
-    #[arg(long, value_enum, required_unless_present = "prometheus")]
-    format: Option<Format>,
+    #[arg(long, value_parser = crate::values::format(), required_unless_present = "prometheus")]
+    format: Option<&'static Format>,
     /// File to write; of metrics, the one before is replaced [default of metrics: standard output]
     #[arg(short, long, value_name = "FILE", required_unless_present = "prometheus")]
     output: Option<PathBuf>,
@@ -70,68 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         bail!("name a recording, its format (--format) and a file (-o), or --prometheus");
     };
     let mut reader = pagemill_launch::context::recording(path, arguments.redact.redact)?;
-    let recording = path.display();
-    if format != Format::Pftrace {
-        if reader.meta().accesses.is_none() && format != Format::Perfetto {
-            bail!("{recording} has no accesses (make one with: pagemill record --with accesses)");
-        }
-        if matches!(format, Format::Folded | Format::Speedscope) {
-            return resident(arguments, path, &mut reader, format, output);
-        }
-        let file = NewFile::create(output, arguments.force)?;
-        let count = accesses::write(&mut reader, format, file.handle()?)?;
-        file.finish()?;
-        let what = if format == Format::Perfetto { "events" } else { "accesses" };
-        eprintln!("wrote {count} {what} to {}", files::shown(output));
-        return Ok(Exit::Ok);
-    }
-    if output == Path::new("-") {
-        bail!("--format pftrace writes two files, and standard output is one (name a file by -o)");
-    }
-    let Some(setup) = reader.meta().faults.clone() else {
-        bail!("{recording} has no page faults (make one with: pagemill record --with faults)");
-    };
-    let clock = Clock { mhz: arguments.mhz };
-    let mut export = Export::new(clock);
-    while let Some(event) = reader.next_event()? {
-        export.event(&event);
-    }
-    let (trace, rejected) = export.files();
-    let beside = counts_beside(output);
-    files::write(output, &trace, arguments.force)?;
-    files::write(&beside, &rejected, arguments.force)?;
-    let (records, counted) = export.amount();
-    eprintln!(
-        "wrote {records} faults to {} and {counted} counts to {}, in cycles of {} MHz; threshold {} cycles",
-        output.display(),
-        beside.display(),
-        clock.mhz,
-        u128::from(setup.threshold.0) * u128::from(clock.mhz) / 1000
-    );
-    eprintln!("next: pagemill report {} --mhz {}", output.display(), clock.mhz);
-    Ok(Exit::Ok)
-}
-
-/// Exports what is resident, by call stack.
-fn resident(
-    arguments: &Arguments,
-    path: &Path,
-    reader: &mut Reader,
-    format: Format,
-    output: &Path,
-) -> Result<Exit> {
-    if reader.meta().accesses.as_ref().is_some_and(|setup| setup.without_address.is_some()) {
-        bail!(
-            "{} has samples of accesses, and samples do not tell what is not used (make one of all with: \
-             pagemill record --with accesses)",
-            path.display()
-        );
-    }
-    let page = reader.meta().page_size.0;
-    let summary = summary::opened(path, reader)?;
-    let file = NewFile::create(output, arguments.force)?;
-    let bytes = cold::write(&summary.heat, page, format, BufWriter::new(file.handle()?))?;
-    file.finish()?;
-    eprintln!("wrote {} of resident memory to {}", Bytes(bytes).plain(), files::shown(output));
+    let file = (output.as_path(), arguments.force);
+    eprintln!("{}", export::write(&mut reader, path, format, file, arguments.mhz)?);
     Ok(Exit::Ok)
 }

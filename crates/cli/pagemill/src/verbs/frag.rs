@@ -4,7 +4,6 @@ mod compact;
 mod induce;
 mod orders;
 mod show;
-mod tables;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use pagemill_control::tier::status;
-use pagemill_kernel::psi::Resource;
+use pagemill_control::tier::shown;
+use pagemill_kernel::Linux;
 use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::suspended::Suspended;
-use pagemill_kernel::{Linux, loan};
 use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::stdio;
@@ -26,9 +25,10 @@ use pagemill_live::draw::{self, theme::Theme};
 use pagemill_live::feed::{Attached, Attaching, Feed, Followed, Redacted};
 use pagemill_live::json;
 use pagemill_live::state::State;
+use pagemill_live::state::pressure::MemoryPressure;
 use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
 use pagemill_model::recording::State as Writing;
-use pagemill_model::{Bytes, Nanos, Pid};
+use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::Process;
 
 const EXAMPLES: &str = "\
@@ -184,77 +184,17 @@ fn print(
 /// What is around the process, looked at now and then.
 struct Around {
     linux: Linux,
-    waited: Option<(Instant, Duration)>,
+    pressure: MemoryPressure,
 }
 
 impl Around {
     fn new(linux: Linux) -> Self {
-        Self { linux, waited: None }
+        Self { linux, pressure: MemoryPressure::default() }
     }
 
     fn look(&mut self) -> Surroundings {
-        Surroundings { tiers: self.tiers(), pressure: self.pressure() }
-    }
-
-    /// Part of the time since the last look in which a task waited for memory.
-    fn pressure(&mut self) -> Option<f64> {
-        let total = self.linux.pressure(Resource::Memory).ok()?.some.total;
-        let now = Instant::now();
-        let (before, waited) = self.waited.replace((now, total))?;
-        let span = now.duration_since(before).as_secs_f64();
-        (span > 0.0).then(|| (total.saturating_sub(waited).as_secs_f64() / span).clamp(0.0, 1.0))
-    }
-
-    fn tiers(&self) -> Vec<String> {
-        let size = |bytes: u64| Bytes(bytes).plain();
-        let nodes = self.linux.memory_nodes().unwrap_or_default();
-        let mut lines: Vec<String> = nodes
-            .iter()
-            .map(|node| {
-                let tier =
-                    node.tier.map_or_else(String::new, |tier| format!(", kernel tier {tier}"));
-                let moved = node.promoted().zip(node.demoted()).filter(|moved| *moved != (0, 0));
-                let moved = moved.map_or_else(String::new, |(up, down)| {
-                    format!(", {up} pages promoted here, {down} demoted from here")
-                });
-                format!(
-                    "node {}: {} of {} free{tier}{moved}",
-                    node.id,
-                    size(node.free),
-                    size(node.total)
-                )
-            })
-            .collect();
-        let daemons = status::all(&loan::directory(&self.linux));
-        if nodes.len() < 2 && daemons.is_empty() {
-            return match lines.pop() {
-                Some(line) => vec![format!("one: {line}")],
-                None => vec!["one: this kernel has no memory nodes".into()],
-            };
-        }
-        for daemon in &daemons {
-            let dry = if daemon.dry { ", dry" } else { "" };
-            let share = daemon.share.map_or_else(String::new, |share| {
-                format!(", {:.0} % of the reads on the default tier", share * 100.0)
-            });
-            lines.push(format!(
-                "daemon {}: {}{dry}{share}; {}",
-                daemon.pid, daemon.policy, daemon.why
-            ));
-            lines.extend(daemon.tiers.iter().map(|tier| {
-                format!(
-                    "  {}: {} tracked, {} came, {} left",
-                    tier.name,
-                    size(tier.tracked_bytes),
-                    size(tier.came_bytes),
-                    size(tier.left_bytes)
-                )
-            }));
-        }
-        if daemons.is_empty() {
-            lines.push("no pagemill tier runs".into());
-        }
-        lines
+        let pressure = self.pressure.since(&self.linux);
+        Surroundings { tiers: shown::lines(&self.linux), pressure }
     }
 }
 

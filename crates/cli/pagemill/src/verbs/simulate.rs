@@ -2,50 +2,24 @@
 
 mod arguments;
 mod huge;
-mod setup;
-mod sizes;
-mod sweep;
 
 use anyhow::{Result, bail};
-use pagemill_launch::progress::Progress;
-use pagemill_policy::tier::compose;
-use pagemill_sim::machine::{ICELAKE, Machine};
-use pagemill_sim::run::Report;
-use pagemill_sim::workload;
-use serde::Serialize;
-
 use pagemill_experiments::colloid;
 use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_experiments::reproduce::keep::Keep;
+use pagemill_experiments::simulate::machine::{fits, machine, program, sized};
+use pagemill_experiments::simulate::placement::Conditions;
+use pagemill_experiments::simulate::sweep::{Sizes, sweep};
 use pagemill_launch::exit::Exit;
+use pagemill_launch::progress::Progress;
+use pagemill_policy::tier::compose;
+use pagemill_sim::machine::{ICELAKE, Machine};
+use pagemill_sim::workload::Workload;
 
 pub use arguments::Arguments;
 
 /// What is run where nothing is asked for.
 const POLICIES: &str = "none,tpp,tpp+colloid";
-
-#[derive(Serialize)]
-struct Row {
-    workload: &'static str,
-    antagonist: f64,
-    seed: u64,
-    modelled: bool,
-    policy: String,
-    units_per_s: f64,
-    unit: &'static str,
-    share: f64,
-    default_ns: f64,
-    alternate_ns: f64,
-    promoted_per_s: f64,
-    demoted_per_s: f64,
-    best_share: f64,
-    best_units_per_s: f64,
-    regret: f64,
-    simulated_bytes_per_page: f64,
-    /// Part of the memory whose huge pages were split.
-    split: f64,
-    timeline: Vec<[f64; 5]>,
-}
 
 impl Arguments {
     /// Runs the verb.
@@ -58,7 +32,7 @@ impl Arguments {
         if self.huge.asked() {
             return self.huge.run(&self.workload, self.seed, self.printed.json);
         }
-        let machine = self.machine()?;
+        let machine = machine(self.machine.as_deref(), self.unloaded)?;
         if !self.figure.is_empty() || self.sensitivity {
             return self.figures(machine);
         }
@@ -73,24 +47,75 @@ impl Arguments {
             bail!("no policy '{unknown}'{meant}; valid: {}", names.join(", "));
         }
         if let Some(sizes) = self.sweep {
-            return self.sweep(sizes, &machine);
+            return self.swept(sizes, &machine);
         }
-        let machine = self.sized(machine)?;
+        let machine = match &self.tiers {
+            Some(tiers) => sized(machine, tiers)?,
+            None => machine,
+        };
         let load = self.load(&machine)?;
-        self.fits(&machine, &load)?;
-        self.in_range(&load)?;
+        let whose = match (&self.tiers, &self.machine) {
+            (Some(tiers), _) => format!("--tiers {tiers}"),
+            (None, Some(file)) => format!("{}: tier.*.capacity_gib", file.display()),
+            (None, None) => "the machine (--tiers sets its sizes)".to_owned(),
+        };
+        fits(&machine, &load, &whose)?;
+        let conditions = self.conditions();
+        conditions.check(&load)?;
         let mut rows = Vec::new();
         let named = self.policy.iter().map(String::as_str);
         let policies: Vec<&str> =
             if self.policy.is_empty() { POLICIES.split(',').collect() } else { named.collect() };
         for policy in policies {
-            let report = self.simulate(&self.setup(&machine, &load, policy)?);
-            rows.push(self.row(policy, &load, &report));
+            let report = conditions.simulate(&conditions.setup(&machine, &load, policy)?);
+            rows.push(conditions.row(policy, &load, &report));
         }
         if self.printed.json {
             crate::answer::print("simulate", &rows)?;
         } else {
-            self.print(&load, &rows);
+            print!("{}", conditions.text(&load, &rows));
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions {
+            antagonist: self.antagonist,
+            antagonist_at: self.antagonist_at,
+            move_at: self.move_at,
+            seconds: self.seconds,
+            scale: self.scale,
+            noise: self.noise,
+            seed: self.seed,
+        }
+    }
+
+    fn load(&self, machine: &Machine) -> Result<Workload> {
+        let mut load = program(machine, &self.workload, self.like.as_deref(), self.threads)?;
+        // What the evaluation gave a workload holds on its machine only.
+        let size = |machine: &Machine| machine.get("tier.default.capacity_gib");
+        if self.tiers.is_some() || size(machine) != size(&Machine::parse(ICELAKE)?) {
+            load.default_gib = None;
+        }
+        Ok(load)
+    }
+
+    /// Throughput by the size of the fast tier.
+    fn swept(&self, sizes: Sizes, machine: &Machine) -> Result<Exit> {
+        if self.tiers.is_some() {
+            bail!(
+                "--sweep sets the size of the fast tier, and the slow one holds the rest; without --tiers"
+            );
+        }
+        let mut load = self.load(machine)?;
+        let conditions = self.conditions();
+        conditions.check(&load)?;
+        load.default_gib = None;
+        let curve = sweep(&conditions, machine, &load, &self.policy, sizes)?;
+        if self.printed.json {
+            crate::answer::print("simulate-sweep", &curve)?;
+        } else {
+            print!("{}", curve.text());
         }
         Ok(Exit::Ok)
     }
@@ -117,79 +142,5 @@ impl Arguments {
             print!("{}", report.text());
         }
         Ok(Exit::Ok)
-    }
-
-    fn row(&self, policy: &str, load: &workload::Workload, report: &Report) -> Row {
-        let last = report.last;
-        Row {
-            workload: load.name,
-            antagonist: self.antagonist,
-            seed: self.seed,
-            modelled: true,
-            policy: policy.to_owned(),
-            units_per_s: last.units_per_s,
-            unit: load.unit,
-            share: last.share,
-            default_ns: last.default_ns,
-            alternate_ns: last.alternate_ns,
-            promoted_per_s: last.promoted,
-            demoted_per_s: last.demoted,
-            best_share: report.best.0,
-            best_units_per_s: report.best.1,
-            regret: 1.0 - last.units_per_s / report.best.1.max(f64::MIN_POSITIVE),
-            simulated_bytes_per_page: report.bytes_per_page,
-            split: report.split,
-            timeline: report
-                .samples
-                .iter()
-                .map(|s| [s.second, s.units_per_s, s.share, s.default_ns, s.alternate_ns])
-                .collect(),
-        }
-    }
-
-    fn print(&self, load: &workload::Workload, rows: &[Row]) {
-        println!(
-            "{} on {:.1} GiB, antagonist {}x, modelled (one run, seed {})",
-            load.name,
-            load.bytes() / workload::GIB,
-            self.antagonist,
-            self.seed
-        );
-        println!(
-            "{:<18} {:>12} {:>7} {:>9} {:>9} {:>11} {:>11} {:>8}",
-            "policy",
-            load.unit,
-            "share",
-            "default",
-            "alternate",
-            "promoted/s",
-            "demoted/s",
-            "regret"
-        );
-        for row in rows {
-            println!(
-                "{:<18} {:>11.2}M {:>7.3} {:>6.0} ns {:>6.0} ns {:>11.0} {:>11.0} {:>6.1} %",
-                row.policy,
-                row.units_per_s / 1e6,
-                row.share,
-                row.default_ns,
-                row.alternate_ns,
-                row.promoted_per_s,
-                row.demoted_per_s,
-                // A little below nothing is nothing.
-                (row.regret * 1000.0).round() / 10.0 + 0.0
-            );
-        }
-        for row in rows.iter().filter(|row| row.split > 0.0) {
-            println!(
-                "{} split the huge pages of {:.0} % of the memory",
-                row.policy,
-                row.split * 100.0
-            );
-        }
-        println!(
-            "share: reads on the default tier; regret: against the best static placement by brute force; means of \
-             the end of the run"
-        );
     }
 }

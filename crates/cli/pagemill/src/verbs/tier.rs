@@ -3,7 +3,6 @@
 //! Dry by default: it says what it would move. With `--apply` it moves.
 
 mod probe;
-mod show;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use clap::{Args, Subcommand};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, loan};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
-use pagemill_model::{Bytes, Event, Nanos, Pid, Policy as _, Source as _, TierDecision};
+use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_policy::tier::compose;
 use pagemill_policy::tier::live::Live;
 
@@ -21,7 +20,7 @@ use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
 use pagemill_control::tier::trackers::Track;
-use pagemill_control::tier::{Tiers, doctor, status};
+use pagemill_control::tier::{Tiers, doctor, replay, shown, status};
 use pagemill_launch::exit::{self, Exit};
 
 const EXAMPLES: &str = "\
@@ -174,7 +173,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match &arguments.command {
         Some(Command::Doctor { nodes, printed: Printed { json, .. } }) => {
             let answer = doctor::examine(&linux, nodes.named())?;
-            show::doctor(&answer, *json)?;
+            match json {
+                true => crate::answer::print("tier-doctor", &answer)?,
+                false => print!("{}", answer.text()),
+            }
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
         Some(Command::Probe(arguments)) => probe::run(&linux, arguments),
@@ -183,13 +185,21 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             if *prometheus {
                 pagemill_launch::stdio::is_verbatim();
                 print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
+            } else if *json {
+                let nodes = linux.memory_nodes()?;
+                crate::answer::print("tier-status", shown::json(&nodes, &daemons))?;
             } else {
-                show::status(&linux.memory_nodes()?, &daemons, *json)?;
+                print!("{}", shown::text(&linux.memory_nodes()?, &daemons));
             }
             Ok(Exit::Ok)
         }
         Some(Command::Replay { recording, policy, printed: Printed { json, .. } }) => {
-            replay(recording, policy.as_deref(), *json)
+            let replayed = replay::replay(recording, policy.as_deref())?;
+            match json {
+                true => crate::answer::print("tier-replay", &replayed)?,
+                false => print!("{}", replayed.text()),
+            }
+            Ok(if replayed.same == replayed.decisions { Exit::Ok } else { Exit::Finding })
         }
         Some(Command::Restore) => permitted(restore(&linux)),
         None => permitted(place(&linux, &arguments.run)),
@@ -215,11 +225,6 @@ fn restore(linux: &Linux) -> Result<Exit> {
         eprintln!("nothing was left changed");
     }
     Ok(Exit::Ok)
-}
-
-fn policy(name: &str) -> Result<Live> {
-    let valid = || format!("no policy '{name}'; valid: {}", compose::names().join(", "));
-    Live::named(name).with_context(valid)
 }
 
 /// Refuses flags that make no sense together, and says who moves the pages.
@@ -269,7 +274,7 @@ fn balancing() -> String {
 }
 
 fn place(linux: &Linux, run: &Run) -> Result<Exit> {
-    let policy = policy(&run.policy)?;
+    let policy = replay::policy(&run.policy)?;
     let act = actuator(run, &policy)?;
     // A wrong script or recording is said before anything else is.
     if let Wanted::Replay(_) = run.latency {
@@ -374,55 +379,4 @@ fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
         not_measured,
         ..pagemill_launch::context::meta(linux)
     }
-}
-
-fn replay(path: &std::path::Path, name: Option<&str>, json: bool) -> Result<Exit> {
-    let mut reader = pagemill_launch::context::recording(path, false)?;
-    let mut live = name.map(policy).transpose()?;
-    let mut waiting: Option<TierDecision> = None;
-    let mut views = Vec::new();
-    let mut replayed = show::Replayed::default();
-    while let Some(event) = reader.next_event()? {
-        match event {
-            Event::TierView(view) => {
-                replayed.views += 1;
-                match &mut live {
-                    Some(live) => waiting = Some(live.decide(&view)),
-                    // Which policy it was is in its first decision.
-                    None => views.push(*view),
-                }
-            }
-            Event::TierDecision(recorded) => {
-                if live.is_none() {
-                    let name = recorded.policy.clone().unwrap_or_default();
-                    let mut found = policy(&name).context("the recording's policy")?;
-                    waiting = views.drain(..).map(|view| found.decide(&view)).last();
-                    live = Some(found);
-                }
-                replayed.decisions += 1;
-                replayed.moves += recorded.page.as_ref().map_or(0, Vec::len) as u64;
-                let again = waiting.take().map(|decision| TierDecision {
-                    // Another policy has another name.
-                    policy: recorded.policy.clone(),
-                    why: if name.is_some() { recorded.why.clone() } else { decision.why.clone() },
-                    ..decision
-                });
-                if again.as_ref() == Some(&*recorded) {
-                    replayed.same += 1;
-                } else if replayed.first_difference.is_none() {
-                    replayed.first_difference = recorded.quantum.or(Some(replayed.decisions - 1));
-                }
-            }
-            _ => {}
-        }
-    }
-    let Some(live) = live else {
-        bail!(
-            "{} holds no decisions of a placement policy (pagemill tier --record writes them)",
-            path.display()
-        );
-    };
-    replayed.policy = live.name().to_owned();
-    show::replayed(&replayed, json)?;
-    Ok(if replayed.same == replayed.decisions { Exit::Ok } else { Exit::Finding })
 }

@@ -5,6 +5,7 @@ pub mod heat;
 pub mod history;
 pub mod machine;
 pub mod memory;
+pub mod pressure;
 
 use pagemill_model::recording::{Meta, Redactor};
 use pagemill_model::{Event, Nanos};

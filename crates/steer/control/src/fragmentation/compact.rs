@@ -19,7 +19,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_analysis::fragmentation::{free_pages, pages_from};
+use pagemill_analysis::fragmentation::free_pages;
 use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN, SWAPPINESS};
 use pagemill_kernel::loan::Loan;
 use pagemill_kernel::signal::{ENDS, Signals};
@@ -27,10 +27,12 @@ use pagemill_kernel::tracefs::{CompactionEnd, Trace};
 use pagemill_kernel::vmstat::Vmstat;
 use pagemill_kernel::zoneinfo::Zone;
 use pagemill_kernel::{Linux, page_size};
-use pagemill_model::Order;
-
-use super::journals;
+use pagemill_model::{Bytes, Order};
 use pagemill_record::free_memory::FreeMemory;
+use pagemill_report::draw::text;
+use serde_json::{Value, json};
+
+use super::{journals, score};
 
 /// Rounds of compacting and sweeping at most: each makes room for the next one.
 const ROUNDS: usize = 6;
@@ -165,12 +167,7 @@ fn step(
     name: &'static str,
     act: impl FnOnce() -> Result<Option<String>>,
 ) -> Result<Step> {
-    let score = || -> Result<f64> {
-        let blocks = FreeMemory::quick(linux)?.blocks();
-        let free = free_pages(&blocks) as f64;
-        let large = pages_from(&blocks, goal.order) as f64;
-        Ok(if free > 0.0 { 1.0 - large / free } else { 1.0 })
-    };
+    let score = || -> Result<f64> { Ok(score(&FreeMemory::quick(linux)?.blocks(), goal.order)) };
     // Settings are on loan within a step: a signal to end is taken after it.
     let _held = Signals::block(ENDS)?;
     let (before, counters) = (score()?, linux.vmstat().unwrap_or_default());
@@ -267,6 +264,109 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     loan.give_back()?;
     let missed = got * 10 < wanted * 9;
     Ok(missed.then(|| format!("it got {got} of {wanted} huge pages")))
+}
+
+/// What would be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Estimate {
+    goal: Goal,
+    /// The score just now.
+    score: f64,
+    /// Free pages on the lists of the processors.
+    hidden: Option<u64>,
+    /// Huge pages that a sweep would ask for.
+    sweep: Option<u64>,
+    /// Clean pages of files that would be dropped, at the most.
+    files: Option<u64>,
+}
+
+impl Estimate {
+    /// From what free memory is just now. Changes nothing.
+    pub fn of(linux: &Linux, goal: Goal, memory: &FreeMemory) -> Result<Self> {
+        let vmstat = linux.vmstat()?;
+        let files = ["nr_active_file", "nr_inactive_file"];
+        let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
+        let dirty = vmstat.get("nr_dirty").unwrap_or(0);
+        Ok(Self {
+            goal,
+            score: memory.unusable(goal.order).value(),
+            hidden: memory.hidden(),
+            sweep: if goal.sweep { asked(linux, goal).ok() } else { None },
+            files: (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty)),
+        })
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        json!({
+            "order": self.goal.order,
+            "target": self.goal.target,
+            "score": self.score,
+            "hidden_pages": self.hidden,
+            "sweep_huge_pages": self.sweep,
+            "clean_file_pages": self.files,
+        })
+    }
+
+    /// In words, in the order in which it would be done.
+    pub fn text(&self) -> String {
+        let Self { goal, score, .. } = self;
+        let size = |pages: u64| Bytes(pages * page_size() as u64).plain();
+        let hidden = self.hidden.map_or("not known how much".into(), size);
+        let mut text = format!(
+            "the score of order {} is {score:.3}, the target {}\ndrain     {hidden} of free memory is on lists of \
+             the processors\nas long as the score is above the target:\ncompact   every zone, by the kernel\n",
+            goal.order, goal.target
+        );
+        if let Some(pages) = self.sweep {
+            text += &format!("sweep     {pages} huge pages would be reserved for a moment\n");
+        }
+        if let Some(pages) = self.files {
+            let most = size(pages);
+            text += &format!(
+                "drop      at most {most} of clean files, then names and attributes of files\n"
+            );
+        }
+        text
+    }
+}
+
+/// The steps as a table.
+pub fn table(steps: &[Step]) -> String {
+    let count = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
+    let rows: Vec<Vec<String>> = steps
+        .iter()
+        .map(|step| {
+            vec![
+                step.name.to_owned(),
+                format!("{:.3}", step.before),
+                format!("{:.3}", step.after),
+                format!("{:.2} s", step.took.as_secs_f64()),
+                count(step.counters.migrated),
+                count(step.counters.failed),
+                count(step.counters.scanned),
+                step.gave_up.clone().unwrap_or_default(),
+            ]
+        })
+        .collect();
+    let header =
+        ["step", "before", "after", "took", "pages moved", "not moved", "looked at", "gave up"];
+    text::table(&header, &rows)
+}
+
+/// A step as JSON.
+pub fn json(step: &Step) -> Value {
+    json!({
+        "step": step.name,
+        "before": step.before,
+        "after": step.after,
+        "seconds": step.took.as_secs_f64(),
+        "pages_scanned": step.counters.scanned,
+        "free_pages_scanned": step.counters.free_scanned,
+        "pages_migrated": step.counters.migrated,
+        "pages_failed": step.counters.failed,
+        "gave_up": step.gave_up,
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::compaction::{
     COMPACTION_LOAN, HIGH_FRACTION, LISTS_LOAN, NOTHING_KEPT, PROACTIVENESS,
@@ -27,10 +27,11 @@ use pagemill_kernel::huge_area::{HugeArea, Pins, raise_open_files};
 use pagemill_kernel::loan::{Files, Loan};
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, page_size, thp};
-use pagemill_model::{Order, Pid};
-
-use super::{gives_huge_pages, journals};
+use pagemill_model::{Bytes, Order, Pid};
 use pagemill_record::free_memory::FreeMemory;
+use serde_json::{Value, json};
+
+use super::{gives_huge_pages, journals, score};
 
 /// How far from the target the result may be.
 pub const TOLERANCE: f64 = 0.01;
@@ -84,6 +85,155 @@ pub struct Outcome {
     pub held: u64,
     /// How long it took.
     pub took: Duration,
+}
+
+impl Goal {
+    /// Order and score to which memory is compacted first, if it must be: what is more fragmented than wanted; and for a
+    /// small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge
+    /// pages are broken up.
+    pub fn mended_first(&self, linux: &Linux, memory: &FreeMemory) -> Result<Option<(Order, f64)>> {
+        let Self { order, target, .. } = *self;
+        let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
+        let huge = order.max(Order(huge.trailing_zeros() as u8));
+        Ok(match () {
+            () if memory.unusable(order).value() > target => Some((order, target)),
+            () if out_of_reach(&memory.blocks(), order, huge) > 1.0 - target => {
+                Some((huge, 1.0 - target))
+            }
+            () => None,
+        })
+    }
+
+    /// What it would take. Changes nothing.
+    pub fn estimate(self, linux: &Linux, memory: &FreeMemory) -> Result<Estimate> {
+        let huge = linux.thp_pmd_size().context("huge pages are needed")?;
+        let huge = usize::try_from(huge)? / page_size();
+        ensure!(huge > 1, "huge pages are as small as pages here");
+        let blocks = memory.blocks();
+        let (free, large) = (free_pages(&blocks) as f64, pages_from(&blocks, self.order) as f64);
+        let surplus = large - (1.0 - self.target) * free;
+        let block = self.order.pages() as usize;
+        let units = (surplus / huge.max(block) as f64).max(0.0).ceil() as usize;
+        let kept = units * huge.div_ceil(block) + if self.pinned { 0 } else { units };
+        Ok(Estimate {
+            goal: self,
+            score: score(&blocks, self.order),
+            surplus,
+            units,
+            have: pages_from(&blocks, Order(huge.trailing_zeros() as u8)) as usize / huge,
+            held: Bytes((kept * page_size()) as u64),
+        })
+    }
+}
+
+/// What it would take.
+#[derive(Clone, Copy, Debug)]
+pub struct Estimate {
+    goal: Goal,
+    score: f64,
+    /// Pages that would have to leave the large blocks; below 0: to join them.
+    surplus: f64,
+    units: usize,
+    /// Huge pages that are free.
+    have: usize,
+    held: Bytes,
+}
+
+impl Estimate {
+    /// Whether as many huge pages are free as are needed.
+    pub fn enough(&self) -> bool {
+        self.units <= self.have
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        json!({
+            "order": self.goal.order,
+            "score": self.score,
+            "target": self.goal.target,
+            "pinned": self.goal.pinned,
+            "huge_pages_to_break": self.units,
+            "huge_pages_free": self.have,
+            "held_bytes": self.held.0,
+            "compacted_first": self.surplus < 0.0,
+            "enough": self.enough(),
+        })
+    }
+
+    /// In words.
+    pub fn text(&self) -> String {
+        let first = match self.surplus < 0.0 {
+            true => "it is above that already: memory would be compacted first\n",
+            false => "",
+        };
+        format!(
+            "the score of order {} is {:.3}; {:.3} would take about {} of {} free huge pages, broken up at most \
+             {BATCH} at a time; {} would be held\n{first}",
+            self.goal.order,
+            self.score,
+            self.goal.target,
+            self.units,
+            self.have,
+            self.held.plain()
+        )
+    }
+}
+
+/// The share of free memory that lies in blocks of an order up to below that of a huge page.
+fn out_of_reach(blocks: &[u64], order: Order, huge: Order) -> f64 {
+    let between = pages_from(blocks, order) - pages_from(blocks, huge);
+    between as f64 / free_pages(blocks).max(1) as f64
+}
+
+impl Outcome {
+    /// Whether the score is within [`TOLERANCE`] of the goal.
+    pub fn reached(&self, goal: &Goal) -> bool {
+        (self.score - goal.target).abs() <= TOLERANCE
+    }
+
+    /// As JSON.
+    pub fn json(&self, goal: &Goal) -> Value {
+        json!({
+            "order": goal.order,
+            "target": goal.target,
+            "pinned": goal.pinned,
+            "reached": self.reached(goal),
+            "end": format!("{:?}", self.end),
+            "score": self.score,
+            "huge_pages": self.units,
+            "pages": self.pages,
+            "held_bytes": self.held,
+            "seconds": self.took.as_secs_f64(),
+        })
+    }
+
+    /// In words.
+    pub fn text(&self, goal: &Goal) -> String {
+        let Goal { order, target, pinned, .. } = goal;
+        let kind = if *pinned { "pinned" } else { "movable" };
+        let base = format!(
+            "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and \
+             {} held",
+            self.score,
+            self.took.as_secs_f64(),
+            self.units,
+            self.pages,
+            Bytes(self.held).plain(),
+        );
+        let reason = match self.end {
+            End::Reached | End::Interrupted(_) => return base,
+            End::NoHugePage => {
+                "no more huge pages are free: what is left lies in reserves of the kernel, or in smaller blocks"
+            }
+            End::Above => {
+                "memory is more fragmented than that by others, and compaction did not help (frag compact says why)"
+            }
+            End::Late => {
+                "the time is over (--patience), or other programs move the score faster than this"
+            }
+        };
+        format!("{base}; not reached: {reason}")
+    }
 }
 
 /// Holds the pages that fragment memory, and the settings that would let the kernel mend it.
@@ -173,7 +323,7 @@ impl Fragmenter {
             let blocks = FreeMemory::quick(&self.linux)?.blocks();
             let (free, large) =
                 (free_pages(&blocks) as f64, pages_from(&blocks, self.goal.order) as f64);
-            let score = if free > 0.0 { 1.0 - large / free } else { 1.0 };
+            let score = score(&blocks, self.goal.order);
             progress(score, self.units());
             let distance = (score - self.goal.target).abs();
             // At the upper end every last block counts, so it goes on as long as there is one.
@@ -264,4 +414,18 @@ impl Fragmenter {
 /// order, but no more than a huge page.
 fn block_bytes(order: Order, huge_size: usize) -> usize {
     (page_size() << order.0).min(huge_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_between_the_order_and_a_huge_page_cannot_be_broken_up() {
+        // 16 pages in each of orders 0, 2, 3 and 4.
+        let blocks = [16, 0, 4, 2, 1];
+        assert_eq!(out_of_reach(&blocks, Order(2), Order(4)), 0.5);
+        assert_eq!(out_of_reach(&blocks, Order(4), Order(4)), 0.0);
+        assert_eq!(out_of_reach(&[0, 0], Order(0), Order(1)), 0.0);
+    }
 }

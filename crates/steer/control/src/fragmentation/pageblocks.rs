@@ -6,7 +6,9 @@
 //! too much.
 
 use pagemill_kernel::page_flags::Frame;
-use pagemill_kernel::{Linux, Result};
+use pagemill_kernel::{Linux, Result, page_size};
+use pagemill_model::Bytes;
+use serde_json::{Value, json};
 
 /// Pageblocks by who sits in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +40,31 @@ impl PageblockOccupants {
             }
         })?;
         Ok(all)
+    }
+
+    /// As JSON.
+    pub fn json(self) -> Value {
+        json!({
+            "partly_free": self.partly_free,
+            "all_movable": self.movable,
+            "with_slab": self.slab,
+            "with_page_tables": self.page_tables,
+            "with_other_kernel_memory": self.other,
+            "free_pages_beside_kernel_memory": self.beside,
+        })
+    }
+
+    /// Who keeps pageblocks from becoming whole, in words.
+    pub fn text(self) -> String {
+        let PageblockOccupants { partly_free, movable, slab, page_tables, other, beside } = self;
+        let beside = Bytes(beside * page_size() as u64).to_string();
+        format!(
+            "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of \
+             the kernel are in {slab}, page tables in \
+             {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory \
+             beside them\n",
+            beside.trim()
+        )
     }
 
     fn add(&mut self, block: &[Frame]) {

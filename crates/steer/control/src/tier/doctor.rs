@@ -38,6 +38,28 @@ pub struct Answer {
     pub findings: Vec<Finding>,
 }
 
+impl Answer {
+    /// As a page of text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let can = |can: bool| if can { "yes" } else { "no" };
+        text.push_str(&format!("pagemill tier can move pages here: {}\n", can(self.daemon)));
+        text.push_str(&format!("the kernel would by itself:        {}\n", can(self.kernel)));
+        for finding in &self.findings {
+            let status = match finding.status {
+                Status::Ok => "ok",
+                Status::Degraded => "degraded",
+                Status::Missing => "missing",
+            };
+            text.push_str(&format!("{status:<9} {:<14} {}\n", finding.name, finding.finding));
+            if let Some(fix) = &finding.fix {
+                text.push_str(&format!("{:24} fix: {fix}\n", ""));
+            }
+        }
+        text
+    }
+}
+
 /// What to do on a machine with one node.
 pub const ONE_NODE: &str = "pagemill simulate gups --policy tpp,tpp+colloid   shows what two tiers would do; \
      ./pagemill test --guest   runs the daemon in a virtual machine that has them";

@@ -15,6 +15,8 @@ pub mod doctor;
 pub mod latency;
 pub mod pages;
 pub mod probe;
+pub mod replay;
+pub mod shown;
 pub mod status;
 pub mod trackers;
 

@@ -4,16 +4,15 @@ use anyhow::Result;
 use clap::Args;
 use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
-use pagemill_model::{Bytes, Order};
+use pagemill_model::Order;
 use serde_json::json;
 
 use super::orders::{check_order, order, score};
-use super::tables;
-use pagemill_control::fragmentation::compact::{self, Caches, Goal, Step};
+use pagemill_control::fragmentation::compact::{self, Caches, Goal};
 use pagemill_control::fragmentation::pageblocks::PageblockOccupants;
 use pagemill_launch::exit::Exit;
-use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
-use pagemill_report::draw::text;
+use pagemill_record::free_memory::FreeMemory;
+use pagemill_report::free_memory::{before_after, json as shown, left, leftover};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +61,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         caches: if arguments.keep_caches { Caches::Kept } else { Caches::Dropped },
     };
     if arguments.dry_run {
-        return dry_run(&linux, arguments, goal, &before);
+        let would = compact::Estimate::of(&linux, goal, &before)?;
+        match arguments.printed.json {
+            true => crate::answer::print("frag-compact", would.json())?,
+            false => print!("{}", would.text()),
+        }
+        return Ok(Exit::Ok);
     }
     let mut progress = Progress::new("compacting");
     let steps = compact::run(&linux, goal, |step| {
@@ -75,26 +79,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let occupants = missed.then(|| occupants(&linux, &after)).flatten();
     if arguments.printed.json {
         let value = json!({
-                        "order": arguments.order,
+            "order": arguments.order,
             "target": arguments.target,
-            "steps": steps.iter().map(step_json).collect::<Vec<_>>(),
+            "steps": steps.iter().map(compact::json).collect::<Vec<_>>(),
             "left_pages": left(&after, arguments.order),
-            "pageblocks": occupants.map(|blocks| json!({
-                "partly_free": blocks.partly_free,
-                "all_movable": blocks.movable,
-                "with_slab": blocks.slab,
-                "with_page_tables": blocks.page_tables,
-                "with_other_kernel_memory": blocks.other,
-                "free_pages_beside_kernel_memory": blocks.beside,
-            })),
-            "before": tables::json(&before),
-            "after": tables::json(&after),
+            "pageblocks": occupants.map(PageblockOccupants::json),
+            "before": shown(&before),
+            "after": shown(&after),
         });
         crate::answer::print("frag-compact", value)?;
     } else {
-        println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
-        print!("{}{}", step_table(&steps), leftover(&after, arguments.order));
-        print!("{}", occupants.map_or(String::new(), words));
+        println!("unusable free space index\n\n{}", before_after(&before, &after));
+        print!("{}{}", compact::table(&steps), leftover(&after, arguments.order));
+        print!("{}", occupants.map_or(String::new(), PageblockOccupants::text));
     }
     if missed && arguments.keep_caches {
         eprintln!(
@@ -108,169 +105,4 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// Who sits in pageblocks that are partly free; root's to see.
 fn occupants(linux: &Linux, look: &FreeMemory) -> Option<PageblockOccupants> {
     PageblockOccupants::count(linux, look.types.as_ref()?.pageblock_order.pages() as usize).ok()
-}
-
-/// Says what would be done, in the order in which it would.
-fn dry_run(linux: &Linux, arguments: &Arguments, goal: Goal, look: &FreeMemory) -> Result<Exit> {
-    let size = |pages: u64| Bytes(pages * pagemill_kernel::page_size() as u64).plain();
-    let score = look.unusable(goal.order).value();
-    let sweep = if goal.sweep { compact::asked(linux, goal).ok() } else { None };
-    let vmstat = linux.vmstat()?;
-    let files = ["nr_active_file", "nr_inactive_file"];
-    let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
-    let dirty = vmstat.get("nr_dirty").unwrap_or(0);
-    let files = (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty));
-    if arguments.printed.json {
-        let value = json!({
-                        "order": goal.order,
-            "target": goal.target,
-            "score": score,
-            "hidden_pages": look.hidden(),
-            "sweep_huge_pages": sweep,
-            "clean_file_pages": files,
-        });
-        crate::answer::print("frag-compact", value)?;
-        return Ok(Exit::Ok);
-    }
-    println!("the score of order {} is {score:.3}, the target {}", goal.order, goal.target);
-    let hidden = look.hidden().map_or("not known how much".into(), size);
-    println!("drain     {hidden} of free memory is on lists of the processors");
-    println!("as long as the score is above the target:");
-    println!("compact   every zone, by the kernel");
-    if let Some(pages) = sweep {
-        println!("sweep     {pages} huge pages would be reserved for a moment");
-    }
-    if let Some(pages) = files {
-        println!(
-            "drop      at most {} of clean files, then names and attributes of files",
-            size(pages)
-        );
-    }
-    Ok(Exit::Ok)
-}
-
-/// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
-fn left(look: &FreeMemory, order: Order) -> Vec<(String, u64)> {
-    let mut pages: Vec<(String, u64)> = Vec::new();
-    for free in look.types.iter().flat_map(|types| &types.free) {
-        let large = |zone: &&ZoneFreeMemory| zone.zone == free.zone && look.is_large(zone);
-        if look.zones.iter().find(large).is_none() {
-            continue;
-        }
-        let below: u64 =
-            (0..).zip(free.blocks.iter().take(order.index())).map(|(k, n)| n << k).sum();
-        match pages.iter_mut().find(|(mobility, _)| *mobility == free.mobility) {
-            Some((_, sum)) => *sum += below,
-            None => pages.push((free.mobility.clone(), below)),
-        }
-    }
-    pages.retain(|(_, pages)| *pages > 0);
-    pages.sort_by_key(|(_, pages)| std::cmp::Reverse(*pages));
-    pages
-}
-
-/// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
-fn leftover(look: &FreeMemory, order: Order) -> String {
-    let page = pagemill_kernel::page_size() as u64;
-    let size = |pages: u64| Bytes(pages * page).plain();
-    let left = left(look, order);
-    if left.is_empty() {
-        return String::new();
-    }
-    let each = left.iter().map(|(mobility, pages)| {
-        format!("{} in {} pageblocks", size(*pages), mobility.to_lowercase())
-    });
-    let sum = left.iter().map(|(_, pages)| pages).sum();
-    let each = each.collect::<Vec<_>>().join(", ");
-    format!(
-        "\nstill in blocks below order {order}: {}: {each}; compaction fills only movable ones\n",
-        size(sum)
-    )
-}
-
-/// Who keeps pageblocks from becoming whole.
-fn words(blocks: PageblockOccupants) -> String {
-    let PageblockOccupants { partly_free, movable, slab, page_tables, other, beside } = blocks;
-    let beside = Bytes(beside * pagemill_kernel::page_size() as u64).to_string();
-    format!(
-        "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of \
-         the kernel are in {slab}, page tables in \
-         {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory \
-         beside them\n",
-        beside.trim()
-    )
-}
-
-fn step_table(steps: &[Step]) -> String {
-    let count = |count: Option<u64>| count.map_or("-".into(), |count| count.to_string());
-    let rows: Vec<Vec<String>> = steps
-        .iter()
-        .map(|step| {
-            vec![
-                step.name.to_owned(),
-                format!("{:.3}", step.before),
-                format!("{:.3}", step.after),
-                format!("{:.2} s", step.took.as_secs_f64()),
-                count(step.counters.migrated),
-                count(step.counters.failed),
-                count(step.counters.scanned),
-                step.gave_up.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
-    let header =
-        ["step", "before", "after", "took", "pages moved", "not moved", "looked at", "gave up"];
-    text::table(&header, &rows)
-}
-
-fn step_json(step: &Step) -> serde_json::Value {
-    json!({
-        "step": step.name,
-        "before": step.before,
-        "after": step.after,
-        "seconds": step.took.as_secs_f64(),
-        "pages_scanned": step.counters.scanned,
-        "free_pages_scanned": step.counters.free_scanned,
-        "pages_migrated": step.counters.migrated,
-        "pages_failed": step.counters.failed,
-        "gave_up": step.gave_up,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pagemill_kernel::pagetypeinfo::{Free, PageTypes};
-
-    #[test]
-    fn what_is_left_is_told_by_mobility_and_small_zones_are_left_out() {
-        let zone = |name: &str, managed| ZoneFreeMemory {
-            node: 0,
-            zone: name.into(),
-            blocks: vec![0; 11],
-            hidden: None,
-            managed: Some(managed),
-        };
-        let free = |zone: &str, mobility: &str, blocks: &[u64]| Free {
-            node: 0,
-            zone: zone.into(),
-            mobility: mobility.into(),
-            blocks: blocks.to_vec(),
-        };
-        let types = PageTypes {
-            free: vec![
-                free("DMA", "Unmovable", &[100, 0, 0]),
-                free("Normal", "Movable", &[1, 1, 9]),
-                free("Normal", "Unmovable", &[2, 3, 9]),
-            ],
-            ..PageTypes::default()
-        };
-        let zones = vec![zone("DMA", 10), zone("Normal", 100_000)];
-        let look = FreeMemory { time: std::time::Duration::ZERO, zones, types: Some(types) };
-        assert_eq!(left(&look, Order(2)), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
-        assert!(
-            leftover(&look, Order(2))
-                .contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")
-        );
-    }
 }

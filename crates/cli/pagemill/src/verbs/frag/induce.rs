@@ -4,22 +4,21 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use pagemill_analysis::fragmentation::{free_pages, pages_from};
 use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, oom, page_size};
+use pagemill_kernel::{Linux, oom};
 use pagemill_launch::progress::Progress;
 use pagemill_launch::supervise;
-use pagemill_model::{Bytes, Nanos, Order, Pid};
+use pagemill_model::{Nanos, Order, Pid};
 use serde_json::json;
 
 use super::orders::{check_order, order, score};
-use super::tables;
 use pagemill_control::fragmentation::compact;
-use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal, Outcome, TOLERANCE};
+use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_record::free_memory::FreeMemory;
+use pagemill_report::free_memory::{before_after, json as shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,23 +72,29 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let before = FreeMemory::take(&linux)?;
     check_order(arguments.order, before.orders())?;
-    if arguments.dry_run {
-        return dry_run(&linux, arguments, &before);
-    }
-    let mut watched = vec![signal::CHILD];
-    watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
-    let signals = Signals::block(&watched)?;
-    let adjustment = Linux::live().oom_score_adj(Pid::own())?;
-    if let Some((order, target)) = mended_first(&before, &linux, arguments)? {
-        let caches = compact::Caches::Kept;
-        compact::run(&linux, compact::Goal { order, target, sweep: true, caches }, |_| {})?;
-    }
     let goal = Goal {
         order: arguments.order,
         target: arguments.target,
         pinned: arguments.pinned,
         patience: arguments.patience.into(),
     };
+    if arguments.dry_run {
+        let would = goal.estimate(&linux, &before)?;
+        match arguments.printed.json {
+            true => crate::answer::print("frag-induce", would.json())?,
+            false => print!("{}", would.text()),
+        }
+        return Ok(if would.enough() { Exit::Ok } else { Exit::Finding });
+    }
+    let mut watched = vec![signal::CHILD];
+    watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
+    let signals = Signals::block(&watched)?;
+    let adjustment = Linux::live().oom_score_adj(Pid::own())?;
+    let mended = (!arguments.no_compact).then(|| goal.mended_first(&linux, &before)).transpose()?;
+    if let Some((order, target)) = mended.flatten() {
+        let caches = compact::Caches::Kept;
+        compact::run(&linux, compact::Goal { order, target, sweep: true, caches }, |_| {})?;
+    }
     let mut fragmenter = Fragmenter::new(&linux, goal)?;
     let mut progress = Progress::new("inducing");
     let outcome = fragmenter.run(Some(&signals), |score, units| {
@@ -97,16 +102,19 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     })?;
     drop(progress);
     let after = FreeMemory::take(&linux)?;
-    let reached = (outcome.score - arguments.target).abs() <= TOLERANCE;
+    let reached = outcome.reached(&goal);
     let peak = Linux::live().status(Pid::own()).ok().and_then(|status| status.peak_rss);
     if arguments.printed.json {
-        let value = report(arguments, &outcome, reached, peak, &before, &after);
+        let mut value = outcome.json(&goal);
+        value["peak_rss_bytes"] = json!(peak);
+        value["before"] = shown(&before);
+        value["after"] = shown(&after);
         crate::answer::print("frag-induce", value)?;
     } else if arguments.command.is_empty() {
-        println!("unusable free space index\n\n{}", tables::before_after(&before, &after));
+        println!("unusable free space index\n\n{}", before_after(&before, &after));
     }
     if !arguments.printed.json {
-        eprintln!("pagemill: {}", words(arguments, &outcome));
+        eprintln!("pagemill: {}", outcome.text(&goal));
     }
     if let End::Interrupted(signal) = outcome.end {
         drop(fragmenter);
@@ -131,32 +139,6 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     }
     drop(fragmenter);
     Ok(Exit::Ok)
-}
-
-/// Order and score to which memory is compacted first, if it must be: what is more fragmented than asked for; and for a
-/// small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge pages
-/// are broken up.
-fn mended_first(
-    look: &FreeMemory,
-    linux: &Linux,
-    arguments: &Arguments,
-) -> Result<Option<(Order, f64)>> {
-    let Arguments { order, target, .. } = *arguments;
-    let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
-    let huge = order.max(Order(huge.trailing_zeros() as u8));
-    let blocks = look.blocks();
-    Ok(match arguments.no_compact {
-        true => None,
-        _ if look.unusable(order).value() > target => Some((order, target)),
-        _ if out_of_reach(&blocks, order, huge) > 1.0 - target => Some((huge, 1.0 - target)),
-        _ => None,
-    })
-}
-
-/// The share of free memory that lies in blocks of an order up to below that of a huge page.
-fn out_of_reach(blocks: &[u64], order: Order, huge: Order) -> f64 {
-    let between = pages_from(blocks, order) - pages_from(blocks, huge);
-    between as f64 / free_pages(blocks).max(1) as f64
 }
 
 /// Waits for a signal that ends programs.
@@ -189,113 +171,4 @@ fn with(
     let status = supervise::pass_on(signals, Pid(child.id()), pause, || child.try_wait())?;
     drop(fragmenter);
     Ok(Exit::of(status))
-}
-
-fn words(arguments: &Arguments, outcome: &Outcome) -> String {
-    let Arguments { order, target, .. } = arguments;
-    let kind = if arguments.pinned { "pinned" } else { "movable" };
-    let size = |bytes: u64| Bytes(bytes).plain();
-    let base = format!(
-        "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and \
-         {} held",
-        outcome.score,
-        outcome.took.as_secs_f64(),
-        outcome.units,
-        outcome.pages,
-        size(outcome.held),
-    );
-    let reason = match outcome.end {
-        End::Reached | End::Interrupted(_) => return base,
-        End::NoHugePage => {
-            "no more huge pages are free: what is left lies in reserves of the kernel, or in smaller blocks"
-        }
-        End::Above => {
-            "memory is more fragmented than that by others, and compaction did not help (frag compact says why)"
-        }
-        End::Late => {
-            "the time is over (--patience), or other programs move the score faster than this"
-        }
-    };
-    format!("{base}; not reached: {reason}")
-}
-
-fn report(
-    arguments: &Arguments,
-    outcome: &Outcome,
-    reached: bool,
-    peak: Option<u64>,
-    before: &FreeMemory,
-    after: &FreeMemory,
-) -> serde_json::Value {
-    json!({
-                "order": arguments.order,
-        "target": arguments.target,
-        "pinned": arguments.pinned,
-        "reached": reached,
-        "end": format!("{:?}", outcome.end),
-        "score": outcome.score,
-        "huge_pages": outcome.units,
-        "pages": outcome.pages,
-        "held_bytes": outcome.held,
-        "peak_rss_bytes": peak,
-        "seconds": outcome.took.as_secs_f64(),
-        "before": tables::json(before),
-        "after": tables::json(after),
-    })
-}
-
-fn dry_run(linux: &Linux, arguments: &Arguments, look: &FreeMemory) -> Result<Exit> {
-    let huge =
-        usize::try_from(linux.thp_pmd_size().context("huge pages are needed")?)? / page_size();
-    ensure!(huge > 1, "huge pages are as small as pages here");
-    let blocks = look.blocks();
-    let (free, large) = (free_pages(&blocks) as f64, pages_from(&blocks, arguments.order) as f64);
-    let score = if free > 0.0 { 1.0 - large / free } else { 1.0 };
-    let surplus = large - (1.0 - arguments.target) * free;
-    let of_a_unit = huge.max(arguments.order.pages() as usize);
-    let units = (surplus / of_a_unit as f64).max(0.0).ceil() as usize;
-    let kept = units * huge.div_ceil(arguments.order.pages() as usize)
-        + if arguments.pinned { 0 } else { units };
-    let have = pages_from(&blocks, Order(huge.trailing_zeros() as u8)) as usize / huge;
-    let held = Bytes((kept * page_size()) as u64);
-    if arguments.printed.json {
-        let value = json!({
-                        "order": arguments.order,
-            "score": score,
-            "target": arguments.target,
-            "pinned": arguments.pinned,
-            "huge_pages_to_break": units,
-            "huge_pages_free": have,
-            "held_bytes": held.0,
-            "compacted_first": surplus < 0.0,
-            "enough": units <= have,
-        });
-        crate::answer::print("frag-induce", value)?;
-    } else {
-        println!(
-            "the score of order {} is {score:.3}; {:.3} would take about {units} of {have} free huge pages, broken \
-             up at most 64 at a time; {} would be held",
-            arguments.order,
-            arguments.target,
-            held.plain()
-        );
-        if surplus < 0.0 {
-            println!("it is above that already: memory would be compacted first");
-        }
-    }
-    Ok(if units > have { Exit::Finding } else { Exit::Ok })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_between_the_order_and_a_huge_page_cannot_be_broken_up() {
-        // 16 pages in each of orders 0, 2, 3 and 4.
-        let blocks = [16, 0, 4, 2, 1];
-        assert_eq!(out_of_reach(&blocks, Order(2), Order(4)), 0.5);
-        assert_eq!(out_of_reach(&blocks, Order(4), Order(4)), 0.0);
-        assert_eq!(out_of_reach(&[0, 0], Order(0), Order(1)), 0.0);
-    }
 }

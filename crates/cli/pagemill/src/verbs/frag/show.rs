@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use pagemill_analysis::fragmentation::{external, unusable};
-use pagemill_kernel::extfrag::{Extfrag, Scores};
-use pagemill_kernel::{Linux, page_size};
+use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
-use pagemill_model::{Bytes, Nanos, Order, whole};
+use pagemill_model::{Nanos, Order, whole};
 use serde_json::json;
 
 use super::orders::{check_order, order};
-use super::tables;
 use pagemill_launch::exit::Exit;
 use pagemill_record::free_memory::FreeMemory;
+use pagemill_record::kernel_scores::{self, ScoreCheck};
+use pagemill_report::free_memory::{before_after, json as shown, parse, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,8 +64,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     check_order(arguments.order, first.orders())?;
     if let Some(path) = &arguments.against {
         let text = whole::text(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let before = tables::parse(&text).with_context(|| format!("{}", path.display()))?;
-        print!("unusable free space index\n\n{}", tables::before_after(&before, &first));
+        let before = parse(&text).with_context(|| format!("{}", path.display()))?;
+        print!("unusable free space index\n\n{}", before_after(&before, &first));
         return Ok(Exit::Ok);
     }
     let mut look = first;
@@ -75,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     loop {
         let several = arguments.watch.map(|_| is_first);
         let text = match arguments.printed.json {
-            true => crate::answer::text("frag-show", tables::json(&look), several)?,
+            true => crate::answer::text("frag-show", shown(&look), several)?,
             false => text(&look, arguments.order),
         };
         is_first = false;
@@ -89,70 +88,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
 }
 
-fn text(look: &FreeMemory, order: Order) -> String {
-    let mut text = format!(
-        "unusable free space index: the share of free memory in blocks too small for the order\n{}\n",
-        tables::unusable_table(look)
-    );
-    text += &format!(
-        "external fragmentation index: -1.000 a block is free; else near 1 fragmented, near 0 out of memory\n{}\n",
-        tables::external_table(look)
-    );
-    text += &format!("free blocks\n{}\n", tables::blocks_table(look));
-    if let Some(hidden) = look.hidden() {
-        let hidden = Bytes(hidden * page_size() as u64).to_string();
-        text += &format!(
-            "hidden: {} of free memory is on lists of the processors, in no block and no score (frag compact drains \
-             them)\n\n",
-            hidden.trim()
-        );
-    }
-    match tables::mobility_table(look, order) {
-        Some(table) => text += &format!("mobility\n{table}"),
-        None => text += "mobility: not measured (/proc/pagetypeinfo is root's to read)\n",
-    }
-    text
-}
-
-/// Compares scores with the kernel's own until `wanted` have been compared. A zone whose free memory changed between
-/// the two readings is not compared.
+/// Compares scores with the kernel's own until `wanted` have been compared.
 fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
-    let files = Extfrag::open(linux)?;
-    let (mut equal, mut unequal, mut changed) = (0_u64, 0_u64, 0_u64);
     let mut progress = Progress::of("comparing scores", wanted);
-    while equal + unequal < wanted {
-        let before = linux.buddyinfo()?;
-        let (ours_unusable, ours_external) = (files.unusable()?, files.external()?);
-        let after = linux.buddyinfo()?;
-        progress.at(equal + unequal);
-        for (zone, later) in before.iter().zip(&after) {
-            if zone != later {
-                changed += 1;
-                continue;
-            }
-            let of = |scores: &[Scores]| {
-                let found =
-                    scores.iter().find(|s| (s.node, &s.zone) == (zone.node, &zone.zone)).cloned();
-                found.map(|scores| scores.printed).unwrap_or_default()
-            };
-            for (index, theirs) in
-                [unusable, external].into_iter().zip([of(&ours_unusable), of(&ours_external)])
-            {
-                for (order, theirs) in Order::first(theirs.len()).zip(&theirs) {
-                    let ours = index(&zone.blocks, order).to_string();
-                    if ours == *theirs {
-                        equal += 1;
-                    } else {
-                        unequal += 1;
-                        eprintln!(
-                            "pagemill: node {} {} order {order}: {ours}, the kernel says {theirs}, of {:?}",
-                            zone.node, zone.zone, zone.blocks
-                        );
-                    }
-                }
-            }
-        }
-    }
+    let ScoreCheck { equal, unequal, changed } =
+        kernel_scores::check(linux, wanted, |done| progress.at(done))?;
     drop(progress);
     if as_json {
         crate::answer::print(

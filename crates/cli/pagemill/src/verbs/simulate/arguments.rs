@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use pagemill_experiments::simulate::sweep::Sizes;
 
 use super::huge;
-use super::sizes::Sizes;
 
 /// Runs a workload on a simulated machine with two memory tiers, under one or more placement policies.
 ///

@@ -1,32 +1,30 @@
 //! Resident memory by call stack and time of the last touch: folded stacks, and a profile for speedscope.
 
-use std::io::Write;
-
-use anyhow::Result;
-use pagemill_analysis::cold_stacks::{ColdStack, ends, numbered, stacks};
+use pagemill_analysis::cold_stacks::{ColdStack, numbered};
 use pagemill_analysis::heat::HeatView;
-use pagemill_launch::stdio::printable;
 use pagemill_model::Nanos;
 use pagemill_model::sums::sum;
 use serde_json::{Value, json};
 
-use super::format::Format;
+use super::format::{Content, Format};
 
-/// Writes the stacks that have resident memory, and says how many bytes these are.
-pub(super) fn write(
-    view: &HeatView,
-    page: u64,
-    format: Format,
-    mut out: impl Write,
-) -> Result<u64> {
-    let (stacks, ends) = (stacks(view, page), ends(view.steps));
-    let text = match format {
-        Format::Speedscope => speedscope(view, &stacks, &ends).to_string(),
-        _ => folded(view, &stacks, &ends),
-    };
-    out.write_all(printable(&text).as_bytes())?;
-    out.flush()?;
-    Ok(stacks.iter().fold(0, |sum, stack| stack.not_touched_after(u64::MAX).saturating_add(sum)))
+/// The format of flamegraph.pl and its like.
+pub(super) const FOLDED: Format = Format {
+    name: "folded",
+    about: "Resident memory by call stack and time of its last touch, as lines for flamegraph.pl and its like",
+    content: Content::Resident(folded),
+};
+
+/// That of speedscope.
+pub(super) const SPEEDSCOPE: Format = Format {
+    name: "speedscope",
+    about: "The same as a profile for speedscope",
+    content: Content::Resident(|view, stacks, ends| speedscope(view, stacks, ends).to_string()),
+};
+
+/// Bytes that are resident.
+pub(super) fn bytes(stacks: &[ColdStack]) -> u64 {
+    sum(stacks.iter().map(|stack| stack.not_touched_after(u64::MAX)))
 }
 
 fn time(view: &HeatView, step: u64) -> String {
@@ -81,7 +79,7 @@ fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
     let profiles: Vec<Value> = ends.iter().enumerate().map(profile).collect();
     json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "exporter": concat!("pagemill ", env!("CARGO_PKG_VERSION")),
+        "exporter": pagemill_model::TOOL,
         "name": "resident memory by call stack",
         // Half of the recording, as in the findings of a report.
         "activeProfileIndex": ends.len() / 2 - usize::from(ends.len() > 1),
@@ -92,6 +90,7 @@ fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_analysis::cold_stacks::{ends, stacks};
     use pagemill_analysis::heat::ObjectHeat;
 
     use super::*;
@@ -113,9 +112,9 @@ mod tests {
 
     #[test]
     fn folded_stacks_have_a_line_for_each_part_of_time_and_add_up() {
-        let mut out = Vec::new();
-        let bytes = write(&view(), 4096, Format::Folded, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let (view, ends) = (view(), ends(8));
+        let stacks = stacks(&view, 4096);
+        let (text, bytes) = (folded(&view, &stacks, &ends), bytes(&stacks));
         let lines: Vec<(&str, u64)> = text
             .lines()
             .map(|line| {

@@ -1,24 +1,50 @@
-//! What a look is as text, in the layout of the published study: a row for each zone, a column for
-//! each order; and as JSON.
+//! The machine's free memory as text, in the layout of the published study: a row for each zone, a column for each
+//! order; and as JSON.
 
 use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation::{Score, external, free_pages, largest, unusable};
 use pagemill_kernel::page_size;
 use pagemill_model::{Bytes, Order};
+use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
 use serde_json::{Value, json};
 
-use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
-use pagemill_report::draw::text;
+use crate::draw::text;
 
 type Index = fn(&[u64], Order) -> Score;
 
+/// Scores of every zone and order, free blocks, what is hidden, and mobilities, whose scores are of `order`.
+pub fn text(look: &FreeMemory, order: Order) -> String {
+    let mut out = format!(
+        "unusable free space index: the share of free memory in blocks too small for the order\n{}\n",
+        unusable_table(look)
+    );
+    out += &format!(
+        "external fragmentation index: -1.000 a block is free; else near 1 fragmented, near 0 out of memory\n{}\n",
+        external_table(look)
+    );
+    out += &format!("free blocks\n{}\n", blocks_table(look));
+    if let Some(hidden) = look.hidden() {
+        let hidden = pages(hidden);
+        out += &format!(
+            "hidden: {} of free memory is on lists of the processors, in no block and no score (frag compact drains \
+             them)\n\n",
+            hidden.trim()
+        );
+    }
+    match mobility_table(look, order) {
+        Some(table) => out += &format!("mobility\n{table}"),
+        None => out += "mobility: not measured (/proc/pagetypeinfo is root's to read)\n",
+    }
+    out
+}
+
 /// The unusable index of every zone and order.
-pub fn unusable_table(look: &FreeMemory) -> String {
+fn unusable_table(look: &FreeMemory) -> String {
     index_table(look, unusable)
 }
 
 /// The external fragmentation index of every zone and order.
-pub fn external_table(look: &FreeMemory) -> String {
+fn external_table(look: &FreeMemory) -> String {
     index_table(look, external)
 }
 
@@ -64,7 +90,7 @@ pub fn before_after(before: &FreeMemory, after: &FreeMemory) -> String {
 }
 
 /// Free blocks of every zone and order, free memory, and what is hidden.
-pub fn blocks_table(look: &FreeMemory) -> String {
+fn blocks_table(look: &FreeMemory) -> String {
     let mut header = header(look);
     header.extend(["free", "hidden", "largest"]);
     let rows: Vec<Vec<String>> = look
@@ -82,7 +108,7 @@ pub fn blocks_table(look: &FreeMemory) -> String {
 }
 
 /// Pageblocks by mobility, and the free memory of each mobility in blocks of `order` or more.
-pub fn mobility_table(look: &FreeMemory, order: Order) -> Option<String> {
+fn mobility_table(look: &FreeMemory, order: Order) -> Option<String> {
     let types = look.types.as_ref()?;
     let mut rows = Vec::new();
     for blocks in &types.blocks {
@@ -107,6 +133,45 @@ pub fn mobility_table(look: &FreeMemory, order: Order) -> Option<String> {
     Some(text::table(&["zone", "mobility", "pageblocks", "free", &index], &rows))
 }
 
+/// Free pages in blocks below `order`, by mobility of the pageblocks that they lie in, most first.
+pub fn left(look: &FreeMemory, order: Order) -> Vec<(String, u64)> {
+    let mut pages: Vec<(String, u64)> = Vec::new();
+    for free in look.types.iter().flat_map(|types| &types.free) {
+        let large = |zone: &&ZoneFreeMemory| zone.zone == free.zone && look.is_large(zone);
+        if look.zones.iter().find(large).is_none() {
+            continue;
+        }
+        let below: u64 =
+            (0..).zip(free.blocks.iter().take(order.index())).map(|(k, n)| n << k).sum();
+        match pages.iter_mut().find(|(mobility, _)| *mobility == free.mobility) {
+            Some((_, sum)) => *sum += below,
+            None => pages.push((free.mobility.clone(), below)),
+        }
+    }
+    pages.retain(|(_, pages)| *pages > 0);
+    pages.sort_by_key(|(_, pages)| std::cmp::Reverse(*pages));
+    pages
+}
+
+/// Where the rest is that is still in small blocks: compaction fills no pageblock that is not movable.
+pub fn leftover(look: &FreeMemory, order: Order) -> String {
+    let page = page_size() as u64;
+    let size = |pages: u64| Bytes(pages * page).plain();
+    let left = left(look, order);
+    if left.is_empty() {
+        return String::new();
+    }
+    let each = left.iter().map(|(mobility, pages)| {
+        format!("{} in {} pageblocks", size(*pages), mobility.to_lowercase())
+    });
+    let sum = left.iter().map(|(_, pages)| pages).sum();
+    let each = each.collect::<Vec<_>>().join(", ");
+    format!(
+        "\nstill in blocks below order {order}: {}: {each}; compaction fills only movable ones\n",
+        size(sum)
+    )
+}
+
 fn pages(count: u64) -> String {
     Bytes(count * page_size() as u64).to_string()
 }
@@ -127,7 +192,7 @@ fn header(look: &FreeMemory) -> Vec<&'static str> {
     std::iter::once("order").chain(ORDERS.into_iter().take(look.orders())).collect()
 }
 
-/// A look as JSON.
+/// The same as JSON.
 pub fn json(look: &FreeMemory) -> Value {
     let index = |blocks: &[u64], index: Index| -> Vec<Value> {
         // The digits that the kernel prints, as a number.
@@ -174,7 +239,10 @@ pub fn json(look: &FreeMemory) -> Value {
     })
 }
 
-/// The look that [`json`] made of; only what the tables of two looks need.
+/// What [`json`] was made of; only what the tables of two moments need.
+///
+/// # Errors
+/// It is no such text.
 pub fn parse(text: &str) -> Result<FreeMemory> {
     let expected = "expected what pagemill frag show --json printed";
     let value: Value = serde_json::from_str(text).context(expected)?;
@@ -196,6 +264,8 @@ pub fn parse(text: &str) -> Result<FreeMemory> {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_kernel::pagetypeinfo::{Free, PageTypes};
+
     use super::*;
 
     fn free_memory(normal: &[u64]) -> FreeMemory {
@@ -242,5 +312,37 @@ mod tests {
         assert!(text.contains("+0.500"), "{text}");
         let error = format!("{:#}", parse("{\"zones\":[{\"node\":0}]}").unwrap_err());
         assert!(error.contains("expected what pagemill frag show --json printed"), "{error}");
+    }
+
+    #[test]
+    fn what_is_left_is_told_by_mobility_and_small_zones_are_left_out() {
+        let zone = |name: &str, managed| ZoneFreeMemory {
+            node: 0,
+            zone: name.into(),
+            blocks: vec![0; 11],
+            hidden: None,
+            managed: Some(managed),
+        };
+        let free = |zone: &str, mobility: &str, blocks: &[u64]| Free {
+            node: 0,
+            zone: zone.into(),
+            mobility: mobility.into(),
+            blocks: blocks.to_vec(),
+        };
+        let types = PageTypes {
+            free: vec![
+                free("DMA", "Unmovable", &[100, 0, 0]),
+                free("Normal", "Movable", &[1, 1, 9]),
+                free("Normal", "Unmovable", &[2, 3, 9]),
+            ],
+            ..PageTypes::default()
+        };
+        let zones = vec![zone("DMA", 10), zone("Normal", 100_000)];
+        let look = FreeMemory { time: std::time::Duration::ZERO, zones, types: Some(types) };
+        assert_eq!(left(&look, Order(2)), [("Unmovable".to_owned(), 8), ("Movable".to_owned(), 3)]);
+        assert!(
+            leftover(&look, Order(2))
+                .contains("32.0 KiB in unmovable pageblocks, 12.0 KiB in movable")
+        );
     }
 }
