@@ -15,7 +15,9 @@
 //! finished, and is among those that are submitted next time.
 
 pub mod collect;
+pub mod engine;
 pub mod matrix;
+pub mod one_cell;
 pub mod parallel;
 pub mod scripts;
 pub mod slurm;

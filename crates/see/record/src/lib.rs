@@ -5,6 +5,8 @@
 #[macro_use]
 extern crate pagemill_launch;
 
+#[cfg(target_arch = "x86_64")]
+pub mod both;
 pub mod free_memory;
 pub mod kernel_scores;
 pub mod malloc_free;

@@ -2,10 +2,15 @@
 //! other tools.
 #![forbid(unsafe_code)]
 
+pub mod comparison;
 pub mod draw;
 pub mod export;
 pub mod exposition;
 pub mod findings;
+pub mod frame;
 pub mod free_memory;
 pub mod heap;
+pub mod heap_frame;
 pub mod sections;
+#[cfg(target_arch = "x86_64")]
+pub mod validation;

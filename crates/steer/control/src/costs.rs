@@ -20,8 +20,8 @@ use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
 use pagemill_kernel::huge_costs::{self, HugeCosts};
 use pagemill_kernel::{Linux, loan};
-use pagemill_model::Order;
 use pagemill_model::page::PER_HUGE;
+use pagemill_model::{Nanos, Order};
 use pagemill_policy::huge::{Costs, Figure, View};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,66 @@ impl Calibration {
             fetch: figure(self.measured.fetch_ns),
             walk: figure(self.walk_ns()),
         }
+    }
+
+    /// As text, with what the machine's view says just now.
+    pub fn text(&self, view: &View) -> String {
+        let mut text = String::new();
+        let times = [
+            ("base page, warm", self.measured.base_ns),
+            ("base page, cold", self.measured.base_cold_ns),
+            ("64 KiB, warm", self.measured.medium_ns),
+            ("huge page, warm", self.measured.huge_ns),
+            ("huge page, cold", self.measured.huge_cold_ns),
+            ("collapse 512 base pages", self.measured.collapse_ns),
+            ("move a huge page into place", self.measured.deliver_ns),
+            ("fetch 2 MiB provided elsewhere", self.measured.fetch_ns),
+        ];
+        for (what, value) in times {
+            match value {
+                Some(ns) => text.push_str(&format!("{what:<28} {}  measured\n", Nanos(ns))),
+                None => text.push_str(&format!("{what:<28}         -  absent\n")),
+            }
+        }
+        if let (Some(base), Some(huge)) = (self.measured.read_base_ps, self.measured.read_huge_ps) {
+            let (base, huge) = (base as f64 / 1000.0, huge as f64 / 1000.0);
+            text.push_str(&format!(
+                "{:<28} {base:>6.1} ns  in base pages, {huge:.1} ns in huge pages: measured\n",
+                "random read in 256 MiB"
+            ));
+        }
+        if let Some(cold) = self.measured.cold_permille {
+            text.push_str(&format!(
+                "{:<28} {:>6.1} %   of fresh memory just now: measured\n",
+                "cold",
+                cold as f64 / 10.0
+            ));
+        }
+        if let (Some(base), Some(huge)) = (self.measured.base_ns, self.measured.huge_ns) {
+            text.push_str(&format!(
+                "{:<28} {:>6} pages of 512 touched, warm and a block free\n",
+                "a huge page pays from",
+                huge.div_ceil(base.max(1))
+            ));
+        }
+        if let Some(free) = view.free_huge.value() {
+            text.push_str(&format!(
+                "{:<28} {free:>6} blocks of order 9 and above\n",
+                "free just now"
+            ));
+        }
+        if let (Some(load), Some(used)) = (view.load.value(), view.used.value()) {
+            let (load, used) = (load as f64 / 100.0, used as f64 / 10.0);
+            text.push_str(&format!(
+                "{:<28} {load:>6.2} on {} CPUs, {used:.1} % of memory in use\n",
+                "load", view.cpus
+            ));
+        }
+        for (what, why) in &self.measured.not_measured {
+            text.push_str(&format!("not measured: {what}: {why}\n"));
+        }
+        text.push_str(&format!("took {}\n", Nanos(self.measured.took_ns).plain()));
+        text
     }
 }
 

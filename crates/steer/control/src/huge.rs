@@ -18,6 +18,8 @@ pub mod isolate;
 pub mod launcher;
 #[cfg(target_arch = "x86_64")]
 pub mod measure;
+#[cfg(target_arch = "x86_64")]
+pub mod measured;
 mod orders;
 mod patience;
 pub mod sites;

@@ -11,6 +11,7 @@ pub mod decisions;
 pub mod exporter;
 pub mod fragmentation;
 pub mod governor;
+pub mod heap;
 pub mod huge;
 pub mod plan;
 pub mod run_cost;

@@ -1,7 +1,5 @@
 //! `plan`: which memory is worth huge pages or eager paging, and how much; dry by nature.
 
-mod costs;
-
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -90,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     if arguments.costs {
-        return costs::run(arguments.printed.json);
+        return costs(arguments.printed.json);
     }
     let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
     if !arguments.perturb.is_empty() || (input.is_file() && !arguments.replay) {
@@ -100,6 +98,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return replay(input, arguments);
     }
     arguments.advise(input)
+}
+
+/// Measures what base and huge pages cost on this machine, and prints it.
+fn costs(json: bool) -> Result<Exit> {
+    let linux = pagemill_launch::context::machine();
+    let known = pagemill_control::costs::calibrate(&linux, true)?;
+    match json {
+        true => crate::answer::print("plan-costs", &known)?,
+        false => {
+            print!("{}", known.text(&pagemill_control::costs::machine_view(&linux, &known)));
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 impl Arguments {

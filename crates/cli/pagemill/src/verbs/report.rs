@@ -1,15 +1,14 @@
 //! `report`: what a recording says, as text, JSON or one HTML file.
 
 mod arguments;
-mod frame;
 mod pftrace;
 
 use anyhow::{Result, ensure};
 pub use arguments::Arguments;
-use frame::Report;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_model::recording::Reader;
+use pagemill_report::frame::{self, Report};
 use pagemill_report::sections::{ReportOptions, Section, Sections};
 
 /// Runs the verb.

@@ -50,6 +50,14 @@ pub struct Skipped {
     pub reason: String,
 }
 
+/// Says what does not run, and why.
+pub fn say_skipped(skipped: &[Skipped]) {
+    for skip in skipped {
+        let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
+        eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
+    }
+}
+
 /// An experiment with the arms that can run and the order of its cells.
 pub struct Scheduled {
     /// The experiment.

@@ -18,6 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use pagemill_control::run_memory::descendants;
 use pagemill_kernel::{Linux, cgroup, signal};
 use pagemill_model::Pid;
 
@@ -113,7 +114,15 @@ pub struct Stage<'a> {
 #[error("interrupted")]
 pub struct Interrupted;
 
-impl Stage<'_> {
+/// SIGINT, SIGTERM, SIGHUP: what ends a run.
+pub const ENDING: &[i32] = &[2, 15, 1];
+
+impl<'a> Stage<'a> {
+    /// This machine, with a sample ten times a second.
+    pub fn here(signals: &'a signal::Signals, executable: PathBuf) -> Self {
+        Self { linux: Linux::live(), executable, signals, every: Duration::from_millis(100) }
+    }
+
     /// Fails with [`Interrupted`] if a signal to end has come; waits for one at most `time`.
     pub fn wait(&self, time: Duration) -> Result<()> {
         match self.signals.wait(time)? {
@@ -289,15 +298,9 @@ struct Measured {
     below: bool,
 }
 
-/// The processes below one, those of all generations.
+/// Those that a process has started, and theirs.
 fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
-    let mut all = linux.children(pid).unwrap_or_default();
-    let mut at = 0;
-    while at < all.len() {
-        all.extend(linux.children(all[at]).unwrap_or_default());
-        at += 1;
-    }
-    all
+    descendants(linux, &[pid]).split_off(1)
 }
 
 fn sample(

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// Kinds of memory, in the order of reports.
 pub const KINDS: [&str; 5] = ["image", "libraries", "heap", "stack", "anonymous"];
 
 /// How many pages agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Pages (or pages in intervals) that were accessed for certain.
     pub exact: u64,
@@ -25,7 +27,7 @@ pub struct Tally {
 }
 
 /// One page that differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Whether the page is missing rather than extra.
     pub missing: bool,
@@ -42,7 +44,7 @@ pub struct Difference {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ValidationView {
     /// Touched pages of the whole run, by [`KINDS`].
     pub touched: BTreeMap<&'static str, Tally>,

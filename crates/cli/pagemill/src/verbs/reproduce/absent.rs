@@ -1,6 +1,6 @@
 //! What does not run here, and why.
 
-use pagemill_experiments::reproduce::plan::Skipped;
+use pagemill_experiments::reproduce::plan::{Skipped, say_skipped};
 use pagemill_launch::exit::Exit;
 
 /// Says that nothing of what was asked for can run here, and why.
@@ -24,12 +24,4 @@ pub(super) fn no_answer(whys: &[(&str, String)], is_roots: bool) -> Exit {
     let why = format!("nothing of what was asked for can run here: {}", whys.join("; "));
     crate::answer::error(exit.status(), Some(&why));
     exit
-}
-
-/// Says what does not run, and why.
-pub(super) fn say_skipped(skipped: &[Skipped]) {
-    for skip in skipped {
-        let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
-        eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
-    }
 }

@@ -5,9 +5,9 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use pagemill_experiments::fleet::matrix::Matrix;
 use pagemill_experiments::fragmentation;
 use pagemill_experiments::reproduce::plan::Options;
+use pagemill_experiments::reproduce::request::Request;
 use pagemill_experiments::reproduce::{chosen, store};
 
 const EXAMPLES: &str = "\
@@ -107,27 +107,20 @@ fn settle(text: &str) -> Result<f64, String> {
 }
 
 impl Arguments {
-    /// What would run experiments of a matrix here.
-    pub(super) fn of(matrix: &Matrix) -> Self {
-        let options = matrix.options.clone();
-        Self {
-            experiments: matrix.experiments.clone(),
-            list: false,
-            quick: options.quick,
-            reps: options.repetitions,
-            arms: options.arms,
-            programs: matrix.programs.clone(),
-            seed: options.seed,
-            scale: options.scale,
-            settle: options.settle,
-            full_size: options.full_size,
-            output: None,
-            force: true,
-            json: false,
-            from_kept: None,
-            on: None,
-            dry_run: false,
-            cell: None,
+    /// What it comes to.
+    pub(super) fn request(&self) -> Request {
+        Request {
+            experiments: self.experiments.clone(),
+            programs: self.programs.clone(),
+            options: Options {
+                quick: self.quick,
+                repetitions: self.reps,
+                arms: self.arms.clone(),
+                scale: self.scale,
+                settle: self.settle,
+                seed: self.seed,
+                full_size: self.full_size,
+            },
         }
     }
 
@@ -148,33 +141,10 @@ impl Arguments {
         chosen::check(experiments, chosen)
     }
 
-    /// How programs are run.
-    pub(super) fn options(&self) -> Options {
-        Options {
-            quick: self.quick,
-            repetitions: self.reps,
-            arms: self.arms.clone(),
-            scale: self.scale,
-            settle: self.settle,
-            seed: self.seed,
-            full_size: self.full_size,
-        }
-    }
-
     pub(super) fn directory(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             let now = UNIX_EPOCH.elapsed().unwrap_or_default();
             PathBuf::from("results").join(store::timestamp(now))
         })
-    }
-
-    /// The arms that were chosen; with other experiments they are theirs.
-    pub(super) fn arms(&self, name: &str) -> Option<&[String]> {
-        self.arms.as_deref().filter(|_| self.experiments == [name])
-    }
-
-    /// The programs that were chosen, if that is of this experiment: of one that runs alone.
-    pub(super) fn programs(&self, name: &str) -> Option<&[String]> {
-        self.programs.as_deref().filter(|_| self.experiments == [name])
     }
 }

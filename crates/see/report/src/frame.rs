@@ -5,20 +5,24 @@
 use pagemill_analysis::findings::Conclusions;
 use pagemill_model::recording::Reader;
 use pagemill_model::units::counted;
-use pagemill_report::draw::html::Page;
-use pagemill_report::findings;
-use pagemill_report::sections::{Section, Sections, heap};
 use serde_json::{Value, json};
 
+use crate::draw::html::Page;
+use crate::findings;
+use crate::sections::{Section, Sections, heap};
+
 /// A recording, and what it says.
-pub(super) struct Report {
-    pub(super) reader: Reader,
-    pub(super) sections: Sections,
-    pub(super) conclusions: Conclusions,
+pub struct Report {
+    /// The recording, read to its end.
+    pub reader: Reader,
+    /// Its sections.
+    pub sections: Sections,
+    /// What it comes to.
+    pub conclusions: Conclusions,
 }
 
 /// The whole report as text: its header, what was lost, and the rest.
-pub(super) fn text(report: &Report) -> [String; 3] {
+pub fn text(report: &Report) -> [String; 3] {
     let line = |(label, value): (&str, String)| format!("{label:<10}{value}\n");
     let lost = lost(report).map(|lost| line(("lost", lost))).unwrap_or_default();
     let header = header(report).into_iter().map(line).collect();
@@ -39,7 +43,7 @@ pub(super) fn text(report: &Report) -> [String; 3] {
 }
 
 /// The whole report as JSON.
-pub(super) fn json(report: &Report) -> Value {
+pub fn json(report: &Report) -> Value {
     let mut answer = report.sections.json();
     let missing = report.reader.missing().map(|missing| {
         let ranges: Vec<_> =
@@ -57,7 +61,7 @@ pub(super) fn json(report: &Report) -> Value {
 }
 
 /// The whole report as an HTML file.
-pub(super) fn html(report: &Report) -> String {
+pub fn html(report: &Report) -> String {
     let meta = report.reader.meta();
     let mut page = Page::new(&format!("{} ({})", meta.comm, meta.pid));
     let facts = header(report).into_iter().chain(lost(report).map(|lost| ("lost", lost)));
@@ -171,7 +175,7 @@ fn losses(report: &Report) -> Vec<String> {
 }
 
 /// What the recording once had and does not have any more.
-pub(super) fn gone(report: &Report) -> Option<String> {
+pub fn gone(report: &Report) -> Option<String> {
     let missing = report.reader.missing()?;
     let (parts, rows) = (missing.named(), missing.rows);
     Some(format!(
