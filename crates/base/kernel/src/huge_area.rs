@@ -199,7 +199,7 @@ pub fn raise_open_files() -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use pagemill_model::Pid;
+    use pagemill_model::{PageRange, Pid};
 
     use super::*;
     use crate::Linux;
@@ -233,7 +233,7 @@ mod tests {
         // Of pages that hold zeros the kernel keeps none (Linux 6.12): these are the area's own.
         let own = |index: u64| -> u64 {
             let at = start + index * HUGE as u64;
-            let runs = pages.runs(at, at + HUGE as u64).unwrap();
+            let runs = pages.runs(PageRange::new(at..at + HUGE as u64)).unwrap();
             runs.iter().map(|run| run.end - run.start).sum()
         };
         assert_eq!(own(1), 4096);

@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use crate::pagemap::{self, Pagemap};
 use crate::{Error, Kind, Linux, Result, pidfd, process_vm};
@@ -41,11 +41,10 @@ impl Pages {
     }
 
     /// The runs of present pages in a range, in order.
-    pub fn runs(&self, start: u64, end: u64) -> Result<Vec<Run>> {
+    pub fn runs(&self, range: PageRange) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         self.pagemap.scan_any(
-            start,
-            end,
+            range,
             pagemap::PRESENT,
             pagemap::PRESENT | pagemap::PART_OF_HUGE,
             |region| {
@@ -81,7 +80,7 @@ impl Pages {
         // away.
         let page = crate::page_size() as u64;
         self.advise("break up", start + length - page, page, COLD)?;
-        if self.runs(start, start + length)?.iter().any(|run| run.huge) {
+        if self.runs(PageRange::new(start..start + length))?.iter().any(|run| run.huge) {
             let object = format!("the huge page at {start:#x} of process {}", self.pid);
             let reason = "the kernel leaves it whole: another process shares it";
             return Err(Error::new(Kind::Busy, "break up", object, reason));
@@ -154,7 +153,7 @@ mod tests {
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         let end = start + (1 << 20) - 8192;
         let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
-        let runs = match pages.runs(start, end) {
+        let runs = match pages.runs(PageRange::new(start..end)) {
             Ok(runs) => runs,
             Err(error) => return eprintln!("skipped: {error}"),
         };
@@ -175,7 +174,7 @@ mod tests {
         let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
         let (end, len) = (start + HUGE as u64, HUGE as u64);
         let huge = |runs: &[Run]| runs.iter().any(|run| run.huge);
-        match pages.runs(start, end) {
+        match pages.runs(PageRange::new(start..end)) {
             Ok(runs) if huge(&runs) => {}
             other => return eprintln!("skipped: no huge page was to be had: {other:?}"),
         }
@@ -183,7 +182,7 @@ mod tests {
         // Or khugepaged may make it whole again before we look.
         area.advise(0, area.len(), Advice::NoHuge).unwrap();
         match pages.demote(start, len) {
-            Ok(()) => assert!(!huge(&pages.runs(start, end).unwrap())),
+            Ok(()) => assert!(!huge(&pages.runs(PageRange::new(start..end)).unwrap())),
             Err(error) => eprintln!("skipped: {error}"),
         }
         assert_eq!((area.read(offset + 3 * PAGE), area.read(offset)), (7, 0));

@@ -35,7 +35,7 @@ pub struct Mapping {
 impl Mapping {
     /// Where it is.
     pub fn range(&self) -> PageRange {
-        PageRange::new(self.start, self.end)
+        PageRange::new(self.start..self.end)
     }
 
     /// Bytes of address space.

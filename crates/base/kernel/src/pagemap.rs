@@ -52,7 +52,7 @@ impl Region {
 
     /// Where they are.
     pub fn range(&self) -> PageRange {
-        PageRange::new(self.start, self.end)
+        PageRange::new(self.start..self.end)
     }
 }
 
@@ -106,39 +106,36 @@ impl Pagemap {
     /// categories those in `returned`.
     pub fn scan(
         &self,
-        start: u64,
-        end: u64,
+        range: PageRange,
         with: Categories,
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(PageRange { start, end }, with, returned, 0, each)
+        self.walk(range, with, returned, 0, each)
     }
 
     /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
     /// found. Mappings that are not registered for it ([`crate::watched`]) are left out.
     pub fn scan_and_protect(
         &self,
-        start: u64,
-        end: u64,
+        range: PageRange,
         with: Categories,
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
         const WRITE_PROTECT: u64 = 1;
-        self.walk(PageRange { start, end }, with, returned, WRITE_PROTECT, each)
+        self.walk(range, with, returned, WRITE_PROTECT, each)
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
     pub fn scan_any(
         &self,
-        start: u64,
-        end: u64,
+        range: PageRange,
         any: u64,
         returned: u64,
         each: impl FnMut(Region),
     ) -> Result<()> {
-        self.walk(PageRange { start, end }, Categories { all: 0, any }, returned, 0, each)
+        self.walk(range, Categories { all: 0, any }, returned, 0, each)
     }
 
     fn walk(
@@ -184,11 +181,11 @@ impl Pagemap {
         Ok(())
     }
 
-    /// The guards (`MADV_GUARD_INSTALL`) of the process in `start..end`: none where the kernel does not tell, which has
+    /// The guards (`MADV_GUARD_INSTALL`) of the process in a range: none where the kernel does not tell, which has
     /// none in memory of files either.
-    pub fn guards(&self, start: u64, end: u64) -> Vec<PageRange> {
+    pub fn guards(&self, range: PageRange) -> Vec<PageRange> {
         let mut guards = Vec::new();
-        let found = self.scan_any(start, end, GUARD, GUARD, |region| guards.push(region.range()));
+        let found = self.scan_any(range, GUARD, GUARD, |region| guards.push(region.range()));
         if found.is_err() {
             guards.clear();
         }
@@ -218,21 +215,21 @@ impl Pagemap {
         }
     }
 
-    /// For each page of `start..end`, whether it is in memory or in swap.
-    pub fn populated(&self, start: u64, end: u64) -> Result<Vec<bool>> {
-        self.bits(start, end, 6)
+    /// For each page of a range, whether it is in memory or in swap.
+    pub fn populated(&self, range: PageRange) -> Result<Vec<bool>> {
+        self.bits(range, 6)
     }
 
-    /// For each page of `start..end`, whether it is in memory.
-    pub fn resident(&self, start: u64, end: u64) -> Result<Vec<bool>> {
-        self.bits(start, end, 7)
+    /// For each page of a range, whether it is in memory.
+    pub fn resident(&self, range: PageRange) -> Result<Vec<bool>> {
+        self.bits(range, 7)
     }
 
-    /// For each page of `start..end`, whether any of the bits of the last byte of its entry from `least` on is set.
-    fn bits(&self, start: u64, end: u64, least: u32) -> Result<Vec<bool>> {
+    /// For each page of a range, whether any of the bits of the last byte of its entry from `least` on is set.
+    fn bits(&self, range: PageRange, least: u32) -> Result<Vec<bool>> {
         let page = page_size() as u64;
-        let mut bytes = vec![0; ((end - start) / page * 8) as usize];
-        let read = self.file.read_at(&mut bytes, start / page * 8);
+        let mut bytes = vec![0; (range.bytes() / page * 8) as usize];
+        let read = self.file.read_at(&mut bytes, range.start / page * 8);
         read.map_err(|error| {
             Error::io("read", format_args!("the page tables of process {}", self.pid), error)
         })?;
@@ -262,7 +259,8 @@ mod tests {
         memory[offset + 2 * page] = 1;
         memory[offset + 3 * page] = 1;
         let me = Pagemap::open(&Linux::live(), Pid::own()).unwrap();
-        let populated = me.populated(first as u64, (first + 8 * page) as u64).unwrap();
+        let populated =
+            me.populated(PageRange::new(first as u64..(first + 8 * page) as u64)).unwrap();
         assert!(populated[2] && populated[3]);
         // A page that is just being moved, or was swapped out, has no frame until it is touched.
         let frame = |at: usize| loop {
@@ -278,8 +276,7 @@ mod tests {
         }
         let mut regions = Vec::new();
         match me.scan_any(
-            first as u64,
-            (first + 8 * page) as u64,
+            PageRange::new(first as u64..(first + 8 * page) as u64),
             MAPPED,
             PRESENT | FILE,
             |region| regions.push(region),

@@ -10,6 +10,8 @@
 
 use std::os::fd::OwnedFd;
 
+use pagemill_model::PageRange;
+
 use crate::userfaultfd::{API, REGISTER, REGISTER_WRITE_PROTECT, UFFD_API, WRITE_PROTECT, ask};
 use crate::{Error, Result};
 
@@ -37,20 +39,20 @@ impl Watched {
     }
 
     /// Registers a range of whole mappings. `false` if the kernel refuses: faults there map neighbours too.
-    pub fn register(&self, start: u64, end: u64) -> bool {
-        ask(&self.0, REGISTER, &mut [start, end - start, REGISTER_WRITE_PROTECT, 0]).is_ok()
+    pub fn register(&self, range: PageRange) -> bool {
+        ask(&self.0, REGISTER, &mut [range.start, range.bytes(), REGISTER_WRITE_PROTECT, 0]).is_ok()
     }
 
     /// Registers a range, and arms it unless it is larger than [`ARMED`].
-    pub fn register_armed(&self, start: u64, end: u64) {
-        if self.register(start, end) && end - start <= ARMED {
+    pub fn register_armed(&self, range: PageRange) {
+        if self.register(range) && range.bytes() <= ARMED {
             // A mapping that went away meanwhile has nothing to tell.
-            self.arm(start, end);
+            self.arm(range);
         }
     }
 
     /// Protects pages of a registered range, those that are not there too. `false` if the kernel refuses.
-    pub fn arm(&self, start: u64, end: u64) -> bool {
-        ask(&self.0, WRITE_PROTECT, &mut [start, end - start, 1]).is_ok()
+    pub fn arm(&self, range: PageRange) -> bool {
+        ask(&self.0, WRITE_PROTECT, &mut [range.start, range.bytes(), 1]).is_ok()
     }
 }

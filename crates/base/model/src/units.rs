@@ -58,9 +58,9 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// From `start` to `end`; of no page where that is not above it.
-    pub const fn new(start: u64, end: u64) -> Self {
-        Self { start, end }
+    /// From the start of a range of addresses to its end; of no page where that is not above it.
+    pub const fn new(range: std::ops::Range<u64>) -> Self {
+        Self { start: range.start, end: range.end }
     }
 
     /// Bytes.
@@ -88,6 +88,11 @@ impl Pid {
     /// This process.
     pub fn own() -> Self {
         Self(std::process::id())
+    }
+
+    /// The one that a recording tells of by this number; the greatest there is, for a number that no kernel gives.
+    pub fn told(number: u64) -> Self {
+        Self(u32::try_from(number).unwrap_or(u32::MAX))
     }
 }
 

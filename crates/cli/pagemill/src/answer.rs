@@ -84,6 +84,20 @@ pub fn print(layout: &str, value: impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Answers as JSON, or as text.
+pub fn tell<V: Serialize>(
+    json: bool,
+    layout: &str,
+    value: impl FnOnce() -> V,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    if json {
+        return print(layout, value());
+    }
+    pagemill_launch::stdio::stdout(&text());
+    Ok(())
+}
+
 /// Whether there was an answer.
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 

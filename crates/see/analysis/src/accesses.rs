@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use pagemill_model::fault::Flags;
 use pagemill_model::sums::{add, sum};
-use pagemill_model::{Access, Event, Fold, Nanos, Touched};
+use pagemill_model::{Access, Event, Fold, Nanos, Pid, Touched};
 use rangemap::RangeMap;
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub struct AccessFold {
     /// What lay where last, by name.
     mappings: AddressLayout<String>,
     /// Touched pages of each process by their numbers, and whether they were written.
-    touched: Table<u64, RangeMap<u64, bool>>,
+    touched: Table<Pid, RangeMap<u64, bool>>,
     accesses: Table<ProcessPage, Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
@@ -103,7 +103,7 @@ impl AccessFold {
     }
 
     fn touched(&mut self, row: &Touched) {
-        let pid = row.pid.unwrap_or(0);
+        let pid = Pid::told(row.pid.unwrap_or(0));
         let page = self.page;
         let of_process = self.touched.entry(pid).or_default();
         let size = sum(runs(&row.starts, &row.pages, page).map(|run| run.end - run.start));
@@ -131,7 +131,7 @@ impl AccessFold {
             ..Counts::default()
         };
         let number = row.address.unwrap_or(0) / self.page;
-        let page = ProcessPage::new(row.pid.unwrap_or(0), number);
+        let page = ProcessPage::new(Pid::told(row.pid.unwrap_or(0)), number);
         if self.accesses.len().max(self.by_threads) >= self.most
             && !self.accesses.contains_key(&page)
         {
@@ -147,7 +147,7 @@ impl AccessFold {
         }
     }
 
-    fn name(&self, pid: u64, address: u64) -> String {
+    fn name(&self, pid: Pid, address: u64) -> String {
         self.mappings.at(pid, address).map_or(BETWEEN, |(_, name)| name).to_owned()
     }
 }
@@ -255,11 +255,11 @@ mod tests {
         lay(0x8000, 0xa000, "across");
         lay(0x1000, 0x2000, "front");
         let names = [0x1000, 0x2000, 0x3000, 0x4fff, 0x5000, 0x8000, 0x9fff, 0xa000];
-        let names = names.map(|address| fold.name(7, address));
+        let names = names.map(|address| fold.name(Pid(7), address));
         let none = "mapped between two looks";
         let expected = ["front", "large", "inside", "inside", "large", "across", "across", none];
         assert_eq!(names, expected);
-        assert_eq!(fold.name(8, 0x1000), none);
+        assert_eq!(fold.name(Pid(8), 0x1000), none);
     }
 
     #[test]

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use pagemill_model::Vpn;
+use pagemill_model::{Pid, Vpn};
 
 /// An address of a process; in order by process first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessAddress {
     /// The process.
-    pub pid: u64,
+    pub pid: Pid,
     /// The address.
     pub address: u64,
 }
 
 impl ProcessAddress {
     /// Of both.
-    pub const fn new(pid: u64, address: u64) -> Self {
+    pub const fn new(pid: Pid, address: u64) -> Self {
         Self { pid, address }
     }
 }
@@ -24,14 +24,14 @@ impl ProcessAddress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessPage {
     /// The process.
-    pub pid: u64,
+    pub pid: Pid,
     /// The number of the page.
     pub vpn: Vpn,
 }
 
 impl ProcessPage {
     /// By the number of the page.
-    pub const fn new(pid: u64, number: u64) -> Self {
+    pub const fn new(pid: Pid, number: u64) -> Self {
         Self { pid, vpn: Vpn(number) }
     }
 }

@@ -42,8 +42,7 @@ pub struct FreeChunks {
 
 /// Walks the heap `start..end`, whose words `word` reads by address. None where it is not sound from end to end.
 pub fn walk(
-    start: u64,
-    end: u64,
+    Range { start, end }: Range<u64>,
     page: u64,
     mut word: impl FnMut(u64) -> Option<u64>,
 ) -> Option<FreeChunks> {
@@ -110,7 +109,7 @@ mod tests {
     }
 
     fn walked((words, end): &(BTreeMap<u64, u64>, u64)) -> Option<FreeChunks> {
-        walk(START, *end, 4096, |at| Some(words.get(&at).copied().unwrap_or(0)))
+        walk(START..*end, 4096, |at| Some(words.get(&at).copied().unwrap_or(0)))
     }
 
     #[test]
@@ -159,7 +158,7 @@ mod tests {
             if let Some(free) = walked(&changed) {
                 prop_assert!(free.bytes <= heap.1 - START);
             }
-            let missing = walk(START, heap.1, 4096, |at| {
+            let missing = walk(START..heap.1, 4096, |at| {
                 (at != wrong).then(|| heap.0.get(&at).copied().unwrap_or(0))
             });
             prop_assert_eq!(missing, None);

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, latency, named};
+use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, Pid, latency, named};
 
 use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::latency::Histogram;
@@ -293,7 +293,7 @@ impl FaultFold {
         if !self.is_among_the_worst(fault) {
             return;
         }
-        let place = fault.pid.zip(fault.address).map(|(pid, at)| self.label(pid, at));
+        let place = fault.pid.zip(fault.address).map(|(pid, at)| self.label(Pid::told(pid), at));
         let moment = Moment {
             at: fault.time.since(self.started),
             latency: fault.latency,
@@ -334,7 +334,7 @@ impl FaultFold {
                 add(&mut slow.clearing.0, after);
             }
         }
-        if let (Some(pid), Some(address)) = (fault.pid, fault.address) {
+        if let (Some(pid), Some(address)) = (fault.pid.map(Pid::told), fault.address) {
             let name = self.label(pid, address);
             let mapping = self.mappings.entry(name).or_default();
             mapping.faults += 1;
@@ -345,7 +345,7 @@ impl FaultFold {
 
     /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that
     /// no look has seen is the heap's if it is nearer to the heap than to the next mapping above it.
-    pub fn label(&self, pid: u64, address: u64) -> String {
+    pub fn label(&self, pid: Pid, address: u64) -> String {
         let at = |address| ProcessAddress::new(pid, address);
         let below = self.layout.range(at(0)..=at(address)).next_back();
         let Some((_, (end, name))) = below else { return "unknown".into() };
@@ -357,7 +357,10 @@ impl FaultFold {
     }
 
     fn mapping(&mut self, row: &MappingSample) {
-        let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
+        let (Some(pid), Some(start), Some(end)) = (row.pid.map(Pid::told), row.start, row.end)
+        else {
+            return;
+        };
         if start >= end {
             return;
         }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use pagemill_model::fault::Flags;
-use pagemill_model::{Access, Allocation, Event, Fold, Nanos, Touched};
+use pagemill_model::{Access, Allocation, Event, Fold, Nanos, Pid, Touched};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::objects::{Identity, KERNEL, Kind, Names, Place, Symbols};
@@ -95,7 +95,7 @@ pub struct HeatFold<S> {
     /// Reads and writes of an object by an instruction.
     lines: Recent<(usize, ProcessAddress), (u64, u64)>,
     threads: Recent<u64, Option<usize>>,
-    live: Table<u64, Live>,
+    live: Table<Pid, Live>,
     order: Vec<u64>,
     working_set: Vec<u64>,
     accesses: u64,
@@ -164,7 +164,7 @@ impl<S: Symbols> HeatFold<S> {
         })
     }
 
-    fn place(&mut self, pid: u64, address: u64) -> Place {
+    fn place(&mut self, pid: Pid, address: u64) -> Place {
         if let Some((start, place)) = self.before.get()
             && start.pid == pid
             && let Some(offset) = address.checked_sub(start.address)
@@ -189,7 +189,7 @@ impl<S: Symbols> HeatFold<S> {
     }
 
     fn access(&mut self, row: &Access) {
-        let (pid, address) = (row.pid.unwrap_or(0), row.address.unwrap_or(0));
+        let (pid, address) = (Pid::told(row.pid.unwrap_or(0)), row.address.unwrap_or(0));
         let flags = Flags(row.flags.unwrap_or(0));
         let thread = self.thread(row.tid.unwrap_or(0));
         let write = flags.has(Flags::WRITE);
@@ -209,7 +209,7 @@ impl<S: Symbols> HeatFold<S> {
 
     /// Memory was taken from the allocator, or given back to it.
     fn allocation(&mut self, row: &Allocation) {
-        let (Some(pid), Some(start)) = (row.pid, row.address) else { return };
+        let (Some(pid), Some(start)) = (row.pid.map(Pid::told), row.address) else { return };
         let before = self.names.objects.allocated(pid, start);
         let bytes = before.map_or(0, |(end, _)| end.saturating_sub(start));
         if let Some((end, object)) = before
@@ -227,7 +227,7 @@ impl<S: Symbols> HeatFold<S> {
     }
 
     /// Pages of an object were given back to the system.
-    fn given_back(&mut self, object: usize, pid: u64, numbers: Range<u64>) {
+    fn given_back(&mut self, object: usize, pid: Pid, numbers: Range<u64>) {
         let (asked, known) = (numbers.end.saturating_sub(numbers.start), self.pages.len() as u64);
         // Who frees as often as it accesses would have all pages looked at each time.
         add(&mut self.looks, asked.min(known));
@@ -253,7 +253,7 @@ impl<S: Symbols> HeatFold<S> {
     fn count(
         &mut self,
         time: Nanos,
-        pid: u64,
+        pid: Pid,
         address: u64,
         thread: usize,
         (write, times): (bool, u64),
@@ -286,7 +286,7 @@ impl<S: Symbols> HeatFold<S> {
 
     fn touched(&mut self, row: &Touched) {
         let step = self.step_of(row.time) as usize;
-        let pid = row.pid.unwrap_or(0);
+        let pid = Pid::told(row.pid.unwrap_or(0));
         let page = self.page;
         let size = sum(runs(&row.starts, &row.pages, page).map(|run| run.end - run.start));
         if self.working_set.len() <= step {
@@ -296,7 +296,7 @@ impl<S: Symbols> HeatFold<S> {
         if self.events {
             return;
         }
-        let thread = self.thread(pid);
+        let thread = self.thread(pid.into());
         let touched = runs(&row.starts, &row.pages, page).map(|run| (run, false));
         let written = runs(&row.written_starts, &row.written_pages, page).map(|run| (run, true));
         for (run, write) in touched.chain(written) {

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use pagemill_model::{Allocation, Event, MappingSample};
+use pagemill_model::{Allocation, Event, MappingSample, Pid};
 
 use crate::addresses::{self, ProcessAddress, Ranges};
 use crate::faults::label;
@@ -93,7 +93,7 @@ pub enum Identity {
     /// A variable of a file.
     Global(String, String),
     /// By process and call stack.
-    Allocation(u64, Vec<u64>),
+    Allocation(Pid, Vec<u64>),
     /// By its first address.
     Stack(ProcessAddress),
     /// By its name.
@@ -124,7 +124,7 @@ pub struct Objects {
     /// Where images begin.
     bases: BTreeMap<ProcessAddress, usize>,
     /// The same by process, image and address.
-    loaded: BTreeSet<(u64, usize, u64)>,
+    loaded: BTreeSet<(Pid, usize, u64)>,
     images: HashMap<String, Option<usize>>,
     /// Files and their images.
     known: Vec<(String, Image)>,
@@ -154,7 +154,10 @@ impl Objects {
 
     /// Takes in a mapping.
     pub fn mapping(&mut self, row: &MappingSample, symbols: &impl Symbols) {
-        let (Some(pid), Some(start), Some(end)) = (row.pid, row.start, row.end) else { return };
+        let (Some(pid), Some(start), Some(end)) = (row.pid.map(Pid::told), row.start, row.end)
+        else {
+            return;
+        };
         let at = ProcessAddress::new(pid, start);
         let name = row.name.as_deref().unwrap_or_default();
         let permissions = row.permissions.as_deref().unwrap_or_default();
@@ -180,7 +183,7 @@ impl Objects {
 
     /// Takes in a mapping of a file, of `code` or not. A program may map parts of an image once more somewhere else (V8
     /// does with its own code): these are no image.
-    fn load(&mut self, pid: u64, start: u64, file: &str, code: bool, symbols: &impl Symbols) {
+    fn load(&mut self, pid: Pid, start: u64, file: &str, code: bool, symbols: &impl Symbols) {
         let known = match self.images.get(file) {
             Some(known) => *known,
             None => {
@@ -205,7 +208,7 @@ impl Objects {
     }
 
     /// First byte after the allocation that begins at an address, and its object.
-    pub fn allocated(&self, pid: u64, start: u64) -> Option<(u64, usize)> {
+    pub fn allocated(&self, pid: Pid, start: u64) -> Option<(u64, usize)> {
         self.allocations.get(&ProcessAddress::new(pid, start)).copied()
     }
 
@@ -216,7 +219,7 @@ impl Objects {
 
     /// Takes in what was allocated or given back.
     pub fn allocation(&mut self, row: &Allocation) {
-        let (Some(pid), Some(address)) = (row.pid, row.address) else { return };
+        let (Some(pid), Some(address)) = (row.pid.map(Pid::told), row.address) else { return };
         let at = ProcessAddress::new(pid, address);
         let Some(size) = row.size else {
             self.allocations.remove(&at);
@@ -228,12 +231,12 @@ impl Objects {
     }
 
     /// The file whose image an address is in, and how far.
-    pub fn image_at(&self, pid: u64, address: u64) -> Option<(&str, u64)> {
+    pub fn image_at(&self, pid: Pid, address: u64) -> Option<(&str, u64)> {
         let (number, offset) = self.image_number(pid, address)?;
         Some((self.known[number].0.as_str(), offset))
     }
 
-    fn image_number(&self, pid: u64, address: u64) -> Option<(usize, u64)> {
+    fn image_number(&self, pid: Pid, address: u64) -> Option<(usize, u64)> {
         let (at, number) = self.bases.range(..=ProcessAddress::new(pid, address)).next_back()?;
         if at.pid != pid {
             return None;
@@ -243,7 +246,7 @@ impl Objects {
     }
 
     /// What lies at an address.
-    pub fn at(&mut self, pid: u64, address: u64) -> Place {
+    pub fn at(&mut self, pid: Pid, address: u64) -> Place {
         if let Some(place) = find(&self.allocations, pid, address) {
             return place;
         }
@@ -280,7 +283,7 @@ impl Objects {
     }
 }
 
-fn find(of: &Ranges<usize>, pid: u64, address: u64) -> Option<Place> {
+fn find(of: &Ranges<usize>, pid: Pid, address: u64) -> Option<Place> {
     let (at, (end, object)) = of.range(..=ProcessAddress::new(pid, address)).next_back()?;
     let inside = at.pid == pid && address < *end;
     inside.then(|| Place { object: *object, offset: address - at.address, size: end - at.address })
@@ -361,7 +364,7 @@ impl<S: Symbols> Names<S> {
     }
 
     /// The line of an instruction, or [`KERNEL`]'s name.
-    pub fn line(&self, pid: u64, instruction: u64) -> String {
+    pub fn line(&self, pid: Pid, instruction: u64) -> String {
         if instruction == KERNEL {
             return "kernel".into();
         }
@@ -370,7 +373,7 @@ impl<S: Symbols> Names<S> {
     }
 
     /// Functions at an instruction, innermost first. `after_call`: it is where a call returns to.
-    fn frames(&self, pid: u64, instruction: u64, after_call: bool) -> Vec<Frame> {
+    fn frames(&self, pid: Pid, instruction: u64, after_call: bool) -> Vec<Frame> {
         let unnamed = |function: String| vec![Frame { function, ..Frame::default() }];
         let Some((file, offset)) = self.objects.image_at(pid, instruction) else {
             return unnamed(format!("{instruction:#x}"));
@@ -383,7 +386,7 @@ impl<S: Symbols> Names<S> {
     }
 
     /// The call stack of an allocation: of what a stack held, what follows a call.
-    fn stack(&self, pid: u64, stack: &[u64]) -> Vec<Frame> {
+    fn stack(&self, pid: Pid, stack: &[u64]) -> Vec<Frame> {
         let real = stack.iter().enumerate().filter(|(at, address)| {
             let place = self.objects.image_at(pid, **address);
             *at == 0 || place.is_some_and(|(file, offset)| self.symbols.follows_call(file, offset))
@@ -429,7 +432,7 @@ pub(crate) mod tests {
     }
 
     fn name(objects: &mut Objects, address: u64) -> Identity {
-        let place = objects.at(7, address);
+        let place = objects.at(Pid(7), address);
         objects.identities()[place.object].clone()
     }
 
@@ -456,30 +459,30 @@ pub(crate) mod tests {
             ..Allocation::default()
         };
         objects.allocation(&taken(Some(0x100)));
-        assert_eq!(name(&mut objects, 0x2010f), Identity::Allocation(7, vec![0x10500]));
+        assert_eq!(name(&mut objects, 0x2010f), Identity::Allocation(Pid(7), vec![0x10500]));
         assert_eq!(name(&mut objects, 0x20110), Identity::Mapping("[heap]".into()));
-        let before = objects.at(7, 0x20008);
+        let before = objects.at(Pid(7), 0x20008);
         assert_eq!(
             before,
-            Place { offset: 0, ..objects.at(7, 0x20010) },
+            Place { offset: 0, ..objects.at(Pid(7), 0x20010) },
             "what malloc keeps of it"
         );
         objects.allocation(&Allocation { address: Some(0x20118), ..taken(Some(8)) });
-        let behind = objects.at(7, 0x20110);
-        assert_eq!(behind, objects.at(7, 0x20118), "not the one before");
-        let last = objects.at(7, 0x2010f);
+        let behind = objects.at(Pid(7), 0x20110);
+        assert_eq!(behind, objects.at(Pid(7), 0x20118), "not the one before");
+        let last = objects.at(Pid(7), 0x2010f);
         assert_eq!(
             (last.offset, last.size),
             (0xff, 0x100),
             "an allocation's own bytes are its own"
         );
-        let place = objects.at(7, 0x20020);
+        let place = objects.at(Pid(7), 0x20020);
         assert_eq!((place.offset, place.size), (0x10, 0x100));
         objects.allocation(&taken(None));
         assert_eq!(name(&mut objects, 0x20010), Identity::Mapping("[heap]".into()), "given back");
-        assert_eq!(objects.image_at(7, 0x10500), Some(("/bin/one", 0x500)));
-        assert_eq!(objects.image_at(8, 0x10500), None, "another process");
-        assert_eq!(objects.at(8, 0x1000).size, 0, "a lower address in a later process");
+        assert_eq!(objects.image_at(Pid(7), 0x10500), Some(("/bin/one", 0x500)));
+        assert_eq!(objects.image_at(Pid(8), 0x10500), None, "another process");
+        assert_eq!(objects.at(Pid(8), 0x1000).size, 0, "a lower address in a later process");
     }
 
     /// V8 maps its code a second time, and the names of the whole program were gone.
@@ -488,11 +491,11 @@ pub(crate) mod tests {
         let mut objects = Objects::default();
         objects.mapping(&mapping(0x10000, 0x12000, "r-xp", "/bin/one"), &One);
         objects.mapping(&mapping(0x90000, 0x91000, "r--p", "/bin/one"), &One);
-        assert_eq!(objects.image_at(7, 0x10500), Some(("/bin/one", 0x500)));
-        assert_eq!(objects.image_at(7, 0x90500), None);
+        assert_eq!(objects.image_at(Pid(7), 0x10500), Some(("/bin/one", 0x500)));
+        assert_eq!(objects.image_at(Pid(7), 0x90500), None);
         // Executed once more, it lies elsewhere.
         objects.mapping(&mapping(0x50000, 0x52000, "r-xp", "/bin/one"), &One);
-        assert_eq!(objects.image_at(7, 0x50500), Some(("/bin/one", 0x500)));
+        assert_eq!(objects.image_at(Pid(7), 0x50500), Some(("/bin/one", 0x500)));
     }
 
     #[test]
@@ -502,7 +505,10 @@ pub(crate) mod tests {
         objects.mapping(&mapping(0x101000, 0x900000, "rw-p", ""), &One);
         objects.mapping(&mapping(0x1000000, 0x5000000, "---p", ""), &One);
         objects.mapping(&mapping(0x5000000, 0x5100000, "rw-p", ""), &One);
-        assert_eq!(name(&mut objects, 0x8fffff), Identity::Stack(ProcessAddress::new(7, 0x101000)));
+        assert_eq!(
+            name(&mut objects, 0x8fffff),
+            Identity::Stack(ProcessAddress::new(Pid(7), 0x101000))
+        );
         assert_eq!(
             name(&mut objects, 0x5000000),
             Identity::Mapping("anonymous, below 2 MiB".into())

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pagemill_model::page::BASE;
-use pagemill_model::{Event, Fold, Nanos};
+use pagemill_model::{Event, Fold, Nanos, Pid};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::pages::runs;
@@ -50,14 +50,14 @@ impl PageHeatFold {
     }
 
     /// Counts accesses of a process to the page that holds `address`; zero of them make it known.
-    pub fn access(&mut self, time: Nanos, pid: u64, address: u64, count: u64) {
+    pub fn access(&mut self, time: Nanos, pid: Pid, address: u64, count: u64) {
         let heat =
             self.pages.entry(ProcessAddress::new(pid, address - address % self.bytes)).or_default();
         heat.add(time < self.moment, count);
     }
 
     /// Touched base pages between two edges and how often each was.
-    fn touched(&self) -> impl Iterator<Item = (u64, Range<u64>, PageHeat)> {
+    fn touched(&self) -> impl Iterator<Item = (Pid, Range<u64>, PageHeat)> {
         let mut open = PageHeat::default();
         let next = self.edges.keys().skip(1).copied().map(Some).chain([None]);
         self.edges.iter().zip(next).filter_map(move |((at, [begin, end]), next)| {
@@ -93,11 +93,11 @@ impl Fold for PageHeatFold {
             Event::TierView(view) => {
                 let places = list(&view.page_pid).into_iter().zip(list(&view.page_address));
                 for ((pid, address), samples) in places.zip(list(&view.page_samples)) {
-                    self.access(view.time, pid, address, samples);
+                    self.access(view.time, Pid::told(pid), address, samples);
                 }
             }
             Event::Touched(touched) => {
-                let pid = touched.pid.unwrap_or(0);
+                let pid = Pid::told(touched.pid.unwrap_or(0));
                 let before = touched.time < self.moment;
                 for run in runs(&touched.starts, &touched.pages, BASE) {
                     for (edge, number) in [(0, run.start), (1, run.end)] {
@@ -156,8 +156,8 @@ mod tests {
         fold.event(&view(10, &[(0, HUGE + 4096, 3), (1, 4 * HUGE, 0)]));
         fold.event(&view(100, &[(0, HUGE + 4096, 5), (2, HUGE, 1)]));
         let pages = fold.view();
-        assert_eq!(pages[&ProcessAddress::new(7, HUGE)], PageHeat { before: 3, after: 6 });
-        assert_eq!(pages[&ProcessAddress::new(7, 4 * HUGE)], PageHeat::default());
+        assert_eq!(pages[&ProcessAddress::new(Pid(7), HUGE)], PageHeat { before: 3, after: 6 });
+        assert_eq!(pages[&ProcessAddress::new(Pid(7), 4 * HUGE)], PageHeat::default());
         assert_eq!(pages.len(), 2);
     }
 
@@ -194,7 +194,8 @@ mod tests {
         assert!(fold.view().is_empty());
         let all: Vec<_> = fold.touched().collect();
         let heat = |count| PageHeat { before: count, after: count };
-        let expected = [(7, 1..3, heat(1)), (7, 3..4, heat(2)), (7, 4..1 << 45, heat(1))];
+        let expected =
+            [(1..3, 1), (3..4, 2), (4..1 << 45, 1)].map(|(run, count)| (Pid(7), run, heat(count)));
         assert_eq!(all, expected);
     }
 
@@ -205,7 +206,7 @@ mod tests {
         ) {
             let mut fold = PageHeatFold::new(Nanos(100), HUGE);
             for &(time, address, count) in &accesses {
-                fold.access(Nanos(time), 1, address, count);
+                fold.access(Nanos(time), Pid(1), address, count);
             }
             let counted: u64 = fold.view().values().map(|heat| heat.before + heat.after).sum();
             prop_assert_eq!(counted, accesses.iter().map(|access| access.2).sum::<u64>());

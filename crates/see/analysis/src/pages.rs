@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use pagemill_model::{MappingSample, PageRange};
+use pagemill_model::{MappingSample, PageRange, Pid};
 
 use crate::addresses::ProcessAddress;
 
@@ -44,7 +44,7 @@ impl<T: Clone> AddressLayout<T> {
     /// Lays this where a row says that a mapping is.
     pub(crate) fn lay(&mut self, row: &MappingSample, what: T) {
         let (pid, start, end) =
-            (row.pid.unwrap_or(0), row.start.unwrap_or(0), row.end.unwrap_or(0));
+            (Pid::told(row.pid.unwrap_or(0)), row.start.unwrap_or(0), row.end.unwrap_or(0));
         if start >= end {
             return;
         }
@@ -67,27 +67,27 @@ impl<T: Clone> AddressLayout<T> {
     }
 
     /// What lies at an address, and where it begins and ends.
-    pub(crate) fn whole(&self, pid: u64, address: u64) -> Option<(PageRange, &T)> {
+    pub(crate) fn whole(&self, pid: Pid, address: u64) -> Option<(PageRange, &T)> {
         let before = self.by_start.range(..=ProcessAddress::new(pid, address));
         let (at, (end, what)) = before.into_iter().next_back()?;
-        (at.pid == pid && *end > address).then_some((PageRange::new(at.address, *end), what))
+        (at.pid == pid && *end > address).then_some((PageRange::new(at.address..*end), what))
     }
 
     /// What lies at an address, and where it begins.
-    pub(crate) fn at(&self, pid: u64, address: u64) -> Option<(u64, &T)> {
+    pub(crate) fn at(&self, pid: Pid, address: u64) -> Option<(u64, &T)> {
         self.whole(pid, address).map(|(range, what)| (range.start, what))
     }
 
     /// All of it: process, where, what.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, PageRange, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Pid, PageRange, &T)> {
         let all = self.by_start.iter();
-        all.map(|(at, (end, what))| (at.pid, PageRange::new(at.address, *end), what))
+        all.map(|(at, (end, what))| (at.pid, PageRange::new(at.address..*end), what))
     }
 
     /// The part of a run of pages, by their numbers, whose first bytes lie in something, in pieces of one thing each.
     pub(crate) fn pieces(
         &self,
-        pid: u64,
+        pid: Pid,
         run: Range<u64>,
         page: u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<&T>)> {
@@ -115,7 +115,7 @@ impl<T: Clone> AddressLayout<T> {
     /// The parts of a run of pages whose first bytes lie in something.
     pub(crate) fn parts<'a>(
         &'a self,
-        pid: u64,
+        pid: Pid,
         run: &Range<u64>,
         page: u64,
     ) -> impl Iterator<Item = Range<u64>> + use<'a, T> {
@@ -149,7 +149,7 @@ mod tests {
             (0xa000, u64::MAX, 'c'),
         ];
         assert_eq!(all, expected);
-        let pieces: Vec<_> = laid.pieces(7, 0..1 << 45, 4096).collect();
+        let pieces: Vec<_> = laid.pieces(Pid(7), 0..1 << 45, 4096).collect();
         let expected = [
             (0..1, None),
             (1..3, Some(&'a')),
@@ -160,7 +160,9 @@ mod tests {
             (10..1 << 45, Some(&'c')),
         ];
         assert_eq!(pieces, expected);
-        assert!(laid.whole(8, 0x1000).is_none() && laid.at(7, 0x8fff) == Some((0x4800, &'a')));
+        assert!(
+            laid.whole(Pid(8), 0x1000).is_none() && laid.at(Pid(7), 0x8fff) == Some((0x4800, &'a'))
+        );
     }
 
     #[test]

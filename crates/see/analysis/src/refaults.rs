@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::page::BASE;
-use pagemill_model::{Event, Fold};
+use pagemill_model::{Event, Fold, Pid};
 
 use crate::addresses::ProcessPage;
 use crate::heat::Bounds;
@@ -97,7 +97,7 @@ impl RefaultFold {
         Self { bounds, ..Self::default() }
     }
 
-    fn interval(&mut self, pid: u64, touched: impl Iterator<Item = std::ops::Range<u64>>) {
+    fn interval(&mut self, pid: Pid, touched: impl Iterator<Item = std::ops::Range<u64>>) {
         let now = self.counts.of.len();
         // By the interval before: none, for those that are new.
         let mut before: BTreeMap<Option<usize>, u64> = BTreeMap::new();
@@ -141,7 +141,7 @@ impl Fold for RefaultFold {
 
     fn event(&mut self, event: &Event) {
         if let Event::Touched(row) = event {
-            self.interval(row.pid.unwrap_or(0), runs(&row.starts, &row.pages, BASE));
+            self.interval(Pid::told(row.pid.unwrap_or(0)), runs(&row.starts, &row.pages, BASE));
         }
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
 use pagemill_model::page::{BASE, HUGE, PER_HUGE};
-use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample};
+use pagemill_model::{Allocation, Event, Fault, Fold, MappingSample, Pid};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
 use crate::sites::{Images, OwnedRanges};
@@ -66,15 +66,15 @@ pub struct Region {
 #[derive(Clone, Debug, Default)]
 pub struct Regions {
     /// Anonymous mappings by process and address.
-    pub areas: Vec<(u64, Area)>,
+    pub areas: Vec<(Pid, Area)>,
     /// The end of the highest mapping of a file: where `mmap` offsets count down from, by process.
-    pub tops: BTreeMap<u64, u64>,
+    pub tops: BTreeMap<Pid, u64>,
     /// Faults with a row and an address.
     pub rows: u64,
     /// All faults that were counted.
     pub counted: u64,
     /// Which code made what, by process.
-    pub sites: BTreeMap<u64, Sites>,
+    pub sites: BTreeMap<Pid, Sites>,
     /// How fast anonymous memory was touched between the first and the last fault, bytes a millisecond, all processes
     /// together.
     pub growth: Option<u64>,
@@ -110,8 +110,8 @@ pub struct RegionFold {
     /// By the numbers of huge pages.
     touched: BTreeMap<ProcessPage, Touched>,
     areas: BTreeMap<ProcessAddress, Area>,
-    tops: BTreeMap<u64, u64>,
-    sites: BTreeMap<u64, Sites>,
+    tops: BTreeMap<Pid, u64>,
+    sites: BTreeMap<Pid, Sites>,
     rows: u64,
     counted: u64,
     stalls: (u64, u64),
@@ -131,8 +131,10 @@ impl RegionFold {
         let at = fault.time.0;
         self.time = Some(self.time.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
         let (region, page) = (address / HUGE, address % HUGE / BASE);
-        let touched =
-            self.touched.entry(ProcessPage::new(fault.pid.unwrap_or(0), region)).or_default();
+        let touched = self
+            .touched
+            .entry(ProcessPage::new(Pid::told(fault.pid.unwrap_or(0)), region))
+            .or_default();
         touched.pages[(page / 64) as usize] |= 1 << (page % 64);
         touched.faults += 1;
         touched.huge_faults += u64::from(flags.has(Flags::HUGE));
@@ -144,12 +146,12 @@ impl RegionFold {
         if start >= end || end > ADDRESSES {
             return;
         }
-        let pid = sample.pid.unwrap_or(0);
+        let pid = Pid::told(sample.pid.unwrap_or(0));
         let name = sample.name.as_deref().unwrap_or_default();
         if name.starts_with('/') {
             let top = self.tops.entry(pid).or_default();
             *top = (*top).max(end);
-            self.sites.entry(pid).or_default().images.map(start, end, name);
+            self.sites.entry(pid).or_default().images.map(start..end, name);
         }
         let private = sample
             .permissions
@@ -202,8 +204,8 @@ impl RegionFold {
         };
         // What is smaller than a region shares it with others.
         if size >= HUGE / 2 {
-            let sites = self.sites.entry(made.pid.unwrap_or(0)).or_default();
-            sites.made.insert(start, start.saturating_add(size), stack.clone());
+            let sites = self.sites.entry(Pid::told(made.pid.unwrap_or(0))).or_default();
+            sites.made.insert(start..start.saturating_add(size), stack.clone());
         }
     }
 }
@@ -224,7 +226,7 @@ impl Fold for RegionFold {
     }
 
     fn view(&self) -> Regions {
-        let mut areas: Vec<(u64, Area)> =
+        let mut areas: Vec<(Pid, Area)> =
             self.areas.iter().map(|(at, area)| (at.pid, area.clone())).collect();
         for (pid, area) in &mut areas {
             let (first, last) = (area.start.div_ceil(HUGE), area.end / HUGE);
@@ -308,7 +310,7 @@ mod tests {
             .extend((0..PER_HUGE).chain(0..PER_HUGE).map(|page| fault(base + page * 4096 + 8, 0)));
         events.push(fault(base + HUGE, Flags::HUGE));
         let regions = fold(&events);
-        let [(7, area)] = regions.areas.as_slice() else { panic!("{regions:?}") };
+        let [(Pid(7), area)] = regions.areas.as_slice() else { panic!("{regions:?}") };
         assert_eq!(area.place, Place::Heap);
         let touched: Vec<_> =
             area.regions.iter().map(|r| (r.touched, r.faults, r.huge_faults)).collect();
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(regions.areas.len(), 1);
         let (_, area) = &regions.areas[0];
         assert_eq!((area.start, area.end, area.anonymous), (base - HUGE, base + HUGE, Some(8192)));
-        assert_eq!(regions.tops[&7], base + 9 * HUGE);
+        assert_eq!(regions.tops[&Pid(7)], base + 9 * HUGE);
     }
 
     /// Each of several that overlapped had all faults.
@@ -370,7 +372,7 @@ mod tests {
             made(base + 3 * HUGE, 4096),
             mapping(0x5000, 0x6000, "/bin/x", 0),
         ]);
-        let at = |address| regions.sites[&7].at(address);
+        let at = |address| regions.sites[&Pid(7)].at(address);
         assert_eq!(at(base), Some("x+0x10".into()));
         assert_eq!(at(base + 3 * HUGE), None, "too small to be a region's");
     }

@@ -139,11 +139,13 @@ pub(crate) fn residency(
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::*;
 
     fn page(number: u64, object: usize, touched: u64) -> Resident {
         Resident {
-            at: ProcessPage::new(7, number),
+            at: ProcessPage::new(Pid(7), number),
             object,
             allocated: object > 0,
             touched,
@@ -165,7 +167,8 @@ mod tests {
         let live = [(4096, 8192, 1), (8192, 8200, 1), (9000, 9100, 2), (20_480, 24_000, 2)];
         let all = residency(
             pages.into_iter(),
-            live.into_iter().map(|(from, to, object)| (ProcessAddress::new(7, from), to, object)),
+            live.into_iter()
+                .map(|(from, to, object)| (ProcessAddress::new(Pid(7), from), to, object)),
             4096,
         );
         let mut owners: Vec<_> = all.pages.iter().map(|one| (one.at.vpn.0, one.object)).collect();

@@ -8,6 +8,7 @@
 //! (no comma, `#` or blank).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Beginnings of the names of files that call for others.
 const RUNTIMES: [&str; 10] = [
@@ -34,7 +35,7 @@ pub struct Images {
 
 impl Images {
     /// Adds a mapping, of a file or of something else.
-    pub fn map(&mut self, start: u64, end: u64, name: &str) {
+    pub fn map(&mut self, Range { start, end }: Range<u64>, name: &str) {
         if !name.starts_with('/') {
             return;
         }
@@ -80,7 +81,7 @@ impl<T> Default for OwnedRanges<T> {
 
 impl<T> OwnedRanges<T> {
     /// Memory was made here; what lay there before is gone.
-    pub fn insert(&mut self, start: u64, end: u64, by: T) {
+    pub fn insert(&mut self, Range { start, end }: Range<u64>, by: T) {
         if start >= end {
             return;
         }
@@ -109,10 +110,10 @@ mod tests {
     #[test]
     fn a_site_is_the_first_caller_outside_of_the_runtime_by_its_place_in_the_file() {
         let mut images = Images::default();
-        images.map(0x5000, 0x6000, "/opt/my app,2");
-        images.map(0x6000, 0x8000, "/opt/my app,2");
-        images.map(0x9000, 0xa000, "/usr/lib/libstdc++.so.6");
-        images.map(0xb000, 0xc000, "[heap]");
+        images.map(0x5000..0x6000, "/opt/my app, 2");
+        images.map(0x6000..0x8000, "/opt/my app, 2");
+        images.map(0x9000..0xa000, "/usr/lib/libstdc++.so.6");
+        images.map(0xb000..0xc000, "[heap]");
         assert_eq!(images.site(&[0x9010, 0x6020, 0x5010]).unwrap(), "my_app_2+0x1020");
         assert_eq!(images.site(&[0x9010, 0xb010]).unwrap(), "libstdc++.so.6+0x10");
         assert_eq!(images.site(&[0xb010, 0x8000]), None);
@@ -122,11 +123,11 @@ mod tests {
     #[test]
     fn what_was_made_last_at_an_address_is_what_lies_there() {
         let mut made = OwnedRanges::default();
-        made.insert(0x1010, 0x5000, 'a');
-        made.insert(0x9010, 0xb000, 'b');
+        made.insert(0x1010..0x5000, 'a');
+        made.insert(0x9010..0xb000, 'b');
         assert_eq!((made.at(0x1000, 0), made.at(0x1000, 0x1000)), (None, Some(&'a')));
         assert_eq!((made.at(0x4fff, 0), made.at(0x5000, 0)), (Some(&'a'), None));
-        made.insert(0x4000, 0xa000, 'c');
+        made.insert(0x4000..0xa000, 'c');
         assert_eq!(
             [0x2000, 0x4000, 0xa800].map(|at| made.at(at, 0).copied()),
             [None, Some('c'), None]

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::sums::sum;
-use pagemill_model::{Access, Event, MappingSample, Nanos, Touched};
+use pagemill_model::{Access, Event, MappingSample, Nanos, Pid, Touched};
 use rangemap::RangeSet;
 
 use crate::addresses::{ProcessAddress, ProcessPage};
@@ -60,7 +60,7 @@ pub struct Validation {
     page: u64,
     windows: HashMap<ProcessPage, Vec<Window>>,
     ours: AddressLayout<MappingSample>,
-    intervals: BTreeMap<u64, Vec<Interval>>,
+    intervals: BTreeMap<Pid, Vec<Interval>>,
     faults: HashMap<ProcessPage, Vec<Fault>>,
     /// Of the recording by faults: whether each is of a file, and whether faults there may map more than a page.
     mappings: AddressLayout<(bool, bool)>,
@@ -195,7 +195,7 @@ impl Validation {
     }
 
     fn key(&self, row: &Access) -> ProcessPage {
-        ProcessPage::new(row.pid.unwrap_or(0), row.address.unwrap_or(0) / self.page)
+        ProcessPage::new(Pid::told(row.pid.unwrap_or(0)), row.address.unwrap_or(0) / self.page)
     }
 
     fn interval(&mut self, row: &Touched) {
@@ -203,7 +203,7 @@ impl Validation {
         let numbers = |starts: &Option<Vec<u64>>, pages: &Option<Vec<u64>>| -> RangeSet<u64> {
             runs(starts, pages, page).collect()
         };
-        let intervals = self.intervals.entry(row.pid.unwrap_or(0)).or_default();
+        let intervals = self.intervals.entry(Pid::told(row.pid.unwrap_or(0))).or_default();
         let began = row.began.unwrap_or(Nanos(0));
         intervals.push(Interval {
             number: row.number.unwrap_or(0),
@@ -217,14 +217,14 @@ impl Validation {
     }
 
     /// The program's mapping at a page.
-    fn mapping(&self, pid: u64, number: u64) -> Option<&MappingSample> {
+    fn mapping(&self, pid: Pid, number: u64) -> Option<&MappingSample> {
         self.ours.at(pid, number.saturating_mul(self.page)).map(|(_, mapping)| mapping)
     }
 
     /// The pages of these that lie in the program's mappings.
     fn in_mappings<'a>(
         &'a self,
-        pid: u64,
+        pid: Pid,
         pages: &'a RangeSet<u64>,
     ) -> impl Iterator<Item = std::ops::Range<u64>> + 'a {
         pages.iter().flat_map(move |run| self.ours.parts(pid, run, self.page))
@@ -234,7 +234,7 @@ impl Validation {
     pub fn pages(&self) -> u64 {
         let rows =
             self.intervals.iter().flat_map(|(pid, rows)| rows.iter().map(move |row| (*pid, row)));
-        let size = |(pid, row): (u64, &Interval)| {
+        let size = |(pid, row): (Pid, &Interval)| {
             let written = self.in_mappings(pid, &row.written);
             sum(self.in_mappings(pid, &row.touched).chain(written).map(|run| run.end - run.start))
         };
@@ -244,9 +244,9 @@ impl Validation {
     /// The kind of each of the program's mappings, by its key. The image is the first file in the address space
     /// that is no library; a little memory without a name that follows a file without a gap is its data.
     fn kinds(&self) -> HashMap<ProcessAddress, &'static str> {
-        let mut images: HashMap<u64, &str> = HashMap::new();
+        let mut images: HashMap<Pid, &str> = HashMap::new();
         let mut kinds = HashMap::new();
-        let mut before = (0, 0, "anonymous");
+        let mut before = (Pid(0), 0, "anonymous");
         for (pid, range, mapping) in self.ours.iter() {
             let name = mapping.name.as_deref().unwrap_or("");
             if name.starts_with('/') && !name.contains(".so") {
@@ -287,7 +287,7 @@ impl Validation {
 
     fn process(
         &self,
-        pid: u64,
+        pid: Pid,
         intervals: &[Interval],
         written: bool,
         kinds: &HashMap<ProcessAddress, &'static str>,
@@ -324,7 +324,7 @@ impl Validation {
     }
 
     /// What the emulator's account says of a process's pages, and which of it the intervals do not tell.
-    fn expected(&self, pid: u64, intervals: &[Interval], written: bool) -> Expected {
+    fn expected(&self, pid: Pid, intervals: &[Interval], written: bool) -> Expected {
         let told = |interval: &'_ Interval, number: u64| match written {
             false => interval.touched.contains(&number),
             true => interval.written.contains(&number),
@@ -376,7 +376,7 @@ impl Validation {
     /// Holds what each interval tells against what is expected of it.
     fn in_intervals(
         &self,
-        pid: u64,
+        pid: Pid,
         intervals: &[Interval],
         written: bool,
         expected: &Expected,
@@ -426,7 +426,7 @@ impl Validation {
     /// The pages of the whole run, by the kind of memory: those that are expected against those that were told.
     fn whole(
         &self,
-        pid: u64,
+        pid: Pid,
         written: bool,
         kinds: &HashMap<ProcessAddress, &'static str>,
         (expected, Told { all, kept }): (&Expected, &Told),
@@ -477,7 +477,7 @@ impl Validation {
     }
 
     /// Who touched a page in an interval that the program did not: whoever all its faults there are by.
-    fn by(&self, pid: u64, number: u64, interval: &Interval, written: bool) -> By {
+    fn by(&self, pid: Pid, number: u64, interval: &Interval, written: bool) -> By {
         let faults = self.faults.get(&ProcessPage::new(pid, number)).into_iter().flatten();
         let faults = faults.filter(|fault| fault.time <= interval.ended);
         // Only the kernel makes a page writable without a fault.
@@ -511,7 +511,7 @@ impl Validation {
     }
 
     /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on.
-    fn is_around_a_fault(&self, pid: u64, number: u64, interval: &Interval) -> bool {
+    fn is_around_a_fault(&self, pid: Pid, number: u64, interval: &Interval) -> bool {
         let address = number.saturating_mul(self.page);
         let Some((range, (_, true))) = self.mappings.whole(pid, address) else { return false };
         let first = number - number % PAGE_TABLE;

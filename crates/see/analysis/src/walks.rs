@@ -16,7 +16,7 @@
 //! and pages is worth nothing; the deviation of a share falls with the root of the samples.
 
 use pagemill_model::perf_data::walked;
-use pagemill_model::{Event, Fold};
+use pagemill_model::{Event, Fold, Pid};
 
 use crate::addresses::ProcessAddress;
 use crate::slices::Benefit;
@@ -91,10 +91,10 @@ pub struct Walks {
 
 impl Walks {
     /// Accesses that walked in a part of a process's memory.
-    pub fn of(&self, pid: u64, start: u64, end: u64) -> &[ProcessAddress] {
+    pub fn of(&self, pid: Pid, range: std::ops::Range<u64>) -> &[ProcessAddress] {
         let before =
             |address| self.at.partition_point(|at| *at < ProcessAddress::new(pid, address));
-        &self.at[before(start)..before(end.max(start))]
+        &self.at[before(range.start)..before(range.end.max(range.start))]
     }
 }
 
@@ -106,7 +106,7 @@ impl Fold for WalkFold {
         let Some(missed) = access.data_source.and_then(walked) else { return };
         self.told += 1;
         if let (true, Some(address)) = (missed, access.address) {
-            self.walks.push(ProcessAddress::new(access.pid.unwrap_or(0), address));
+            self.walks.push(ProcessAddress::new(Pid::told(access.pid.unwrap_or(0)), address));
         }
     }
 
@@ -165,10 +165,14 @@ mod tests {
         let walks = fold.view();
         assert_eq!(
             (walks.told, &walks.at[..]),
-            (5, &[5, 7].map(|address| ProcessAddress::new(3, address))[..])
+            (5, &[5, 7].map(|address| ProcessAddress::new(Pid(3), address))[..])
         );
         assert_eq!(
-            (walks.of(3, 5, 7).len(), walks.of(3, 5, 8).len(), walks.of(4, 0, 9).len()),
+            (
+                walks.of(Pid(3), 5..7).len(),
+                walks.of(Pid(3), 5..8).len(),
+                walks.of(Pid(4), 0..9).len()
+            ),
             (1, 2, 0)
         );
     }

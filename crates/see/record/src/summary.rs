@@ -203,7 +203,7 @@ pub struct Live {
     /// None: given up.
     to: Option<SyncSender<Batch>>,
     /// By process.
-    pending: BTreeMap<u64, Batch>,
+    pending: BTreeMap<Pid, Batch>,
     /// Complete, while the folds are busy.
     ready: VecDeque<Batch>,
     waiting: usize,
@@ -249,7 +249,7 @@ impl Live {
             Event::Allocation(row) => row.pid,
             _ => return,
         };
-        let batch = self.pending.entry(pid.unwrap_or(0)).or_default();
+        let batch = self.pending.entry(Pid::told(pid.unwrap_or(0))).or_default();
         match event {
             Event::Access(row) => match Brief::of(row) {
                 Some(brief) => batch.accesses.push(brief),
@@ -268,7 +268,7 @@ impl Live {
     }
 
     /// All that happened to a process so far has been handed in. `wait` for the folds, if they are behind.
-    pub fn settled(&mut self, pid: u64, wait: bool) {
+    pub fn settled(&mut self, pid: Pid, wait: bool) {
         self.ready.extend(self.pending.remove(&pid));
         let Some(to) = &self.to else { return };
         while let Some(batch) = self.ready.pop_front() {
@@ -291,7 +291,7 @@ impl Live {
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
             self.settled(pid, true);
         }
-        self.settled(0, true);
+        self.settled(Pid(0), true);
         let whole = self.to.take().is_some();
         // A panic of the folds is no reason to lose more than their time.
         let folded = self.thread.and_then(|thread| thread.join().ok());
@@ -478,7 +478,7 @@ mod tests {
             live.event(&event);
             writer.event(&event).unwrap();
             if let Event::Touched(row) = &event {
-                live.settled(row.pid.unwrap(), true);
+                live.settled(Pid::told(row.pid.unwrap()), true);
             }
         }
         let path = writer.finish(Nanos(4_000_000)).unwrap();

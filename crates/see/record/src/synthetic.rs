@@ -14,7 +14,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::page::BASE as PAGE;
 use pagemill_model::random::Random;
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Allocation, Bytes, Event, MappingSample, Nanos};
+use pagemill_model::{Allocation, Bytes, Event, MappingSample, Nanos, Pid};
 
 use crate::summary::Live;
 
@@ -143,7 +143,7 @@ fn interval(to: &mut To, random: &mut Random, number: u64, events: u64) -> Resul
         written_pages: Some(lengths),
         kept: Some(0),
     })))?;
-    to.live.settled(PID, true);
+    to.live.settled(Pid::told(PID), true);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A format of accesses is a writer that is handed these one by one, named, and the end of each interval; one of
 //! resident memory is text that is made of all stacks. What a format asks for and a recording does not have is written
-//! as its zero or left empty: see docs/reference/export.md.
+//! as its zero or left empty: see docs/verbs/export.md.
 
 mod firefox;
 mod format;
@@ -28,7 +28,7 @@ use pagemill_launch::files::{self, NewFile};
 use pagemill_launch::stdio::printable;
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Reader;
-use pagemill_model::{Bytes, Event, Source as _};
+use pagemill_model::{Bytes, Event, Pid, Source as _};
 use pagemill_record::summary;
 use pagemill_record::symbols::Files;
 
@@ -97,13 +97,13 @@ fn accesses(reader: &mut Reader, mut writer: Box<dyn AccessWriter>) -> Result<u6
     let started = reader.meta().started;
     let mut names = Names::new(Files::default());
     let mut objects: Vec<Option<(String, String)>> = Vec::new();
-    let mut lines: HashMap<(u64, u64), String> = HashMap::new();
+    let mut lines: HashMap<(Pid, u64), String> = HashMap::new();
     let mut count = 0;
     while let Some(event) = reader.next_event()? {
         names.event(&event);
         match &event {
             Event::Access(row) => {
-                let pid = row.pid.unwrap_or(0);
+                let pid = Pid::told(row.pid.unwrap_or(0));
                 let place = names.objects.at(pid, row.address.unwrap_or(0));
                 if objects.len() <= place.object {
                     objects.resize(place.object + 1, None);

@@ -372,7 +372,7 @@ impl Command<'_> {
             // Only what lies whole in a mapping can be one huge page.
             let (from, to) = (map.start.next_multiple_of(CHUNK), map.end / CHUNK * CHUNK);
             let (from, to) = (from.max(start), to.min(end));
-            for run in pages.runs(from, to.max(from))? {
+            for run in pages.runs(PageRange::new(from..to.max(from)))? {
                 for chunk in (run.start / CHUNK * CHUNK..run.end).step_by(CHUNK as usize) {
                     let Some(place) = image.place(chunk) else { continue };
                     let part = run.end.min(chunk + CHUNK) - run.start.max(chunk);
@@ -465,7 +465,7 @@ impl Command<'_> {
             }
             match ranges.last_mut() {
                 Some(last) if last.end == chunk => last.end += CHUNK,
-                _ => ranges.push(PageRange::new(chunk, chunk + CHUNK)),
+                _ => ranges.push(PageRange::new(chunk..chunk + CHUNK)),
             }
         }
         ranges

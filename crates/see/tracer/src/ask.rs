@@ -148,14 +148,14 @@ impl Process {
         let (start, end) = (part.offset, part.offset + part.len());
         let of_others = |known: &ForkAdvice| {
             let PageRange { start: from, end: to } = known.range;
-            let part = |from, to| ForkAdvice { range: PageRange::new(from, to), ..*known };
+            let part = |from, to| ForkAdvice { range: PageRange::new(from..to), ..*known };
             let both = [part(from, to.min(start)), part(from.max(end), to)];
             let parts = if known.advice == advice { both } else { [*known, part(0, 0)] };
             parts.into_iter().filter(|part| !part.range.is_empty())
         };
         self.fork_advice = self.fork_advice.iter().flat_map(of_others).collect();
         if holds {
-            let range = PageRange::new(start, end);
+            let range = PageRange::new(start..end);
             self.fork_advice.push(ForkAdvice { range, advice });
         }
     }

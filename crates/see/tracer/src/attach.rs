@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, ptrace};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use crate::PATIENCE;
 use crate::calls::{CLOSE, Call, MADVISE, call};
@@ -285,7 +285,7 @@ impl Process {
     /// Makes its memory anonymous and private again; all threads are stopped.
     pub(crate) fn give_back(&self, linux: &Linux) -> Result<()> {
         let mappings = self.mappings(linux, self.pid)?;
-        let mut advice = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        let mut advice = guard(&self.pagemap.guards(PageRange::new(0..0x7fff_ffff_f000)));
         advice.extend(self.fork_advice.iter().flat_map(|&ForkAdvice { range, advice }| {
             mappings.iter().filter_map(move |mapping| {
                 let first = mapping.offset.max(range.start);

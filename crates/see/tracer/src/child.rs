@@ -115,11 +115,16 @@ impl Child {
             if start < end {
                 let pending = &mut self.pending;
                 let asked = pagemap::PRESENT | pagemap::FILE;
-                self.pagemap.scan_any(start, end, pagemap::MAPPED, asked, |region| {
-                    if region.is_mapped() {
-                        pending.push(region.range());
-                    }
-                })?;
+                self.pagemap.scan_any(
+                    PageRange::new(start..end),
+                    pagemap::MAPPED,
+                    asked,
+                    |region| {
+                        if region.is_mapped() {
+                            pending.push(region.range());
+                        }
+                    },
+                )?;
             }
         }
         Ok(())

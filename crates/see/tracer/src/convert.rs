@@ -32,7 +32,7 @@ use pagemill_kernel::process::LimitGuard;
 use pagemill_kernel::smaps::MappingUsage;
 use pagemill_kernel::watched::Watched;
 use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use crate::arguments::Arguments;
 use crate::calls::{
@@ -307,7 +307,9 @@ impl Conversion<'_> {
         let fork_advice = self.fork_advice(&usages);
         let guards = match self.origin {
             Origin::Executed => Vec::new(),
-            Origin::Running | Origin::Forked(_) => pagemap.guards(0, 0x7fff_ffff_f000),
+            Origin::Running | Origin::Forked(_) => {
+                pagemap.guards(PageRange::new(0..0x7fff_ffff_f000))
+            }
         };
         let arguments = match self.origin {
             Origin::Forked(parent) => parent.arguments,

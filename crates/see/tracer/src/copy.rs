@@ -44,7 +44,7 @@ pub(crate) fn copy(
     }
     let mut populated = Vec::new();
     let any = pagemap::PRESENT | pagemap::SWAPPED;
-    pagemap.scan_any(mapping.start, mapping.end, any, any, |region| {
+    pagemap.scan_any(PageRange::new(mapping.start..mapping.end), any, any, |region| {
         populated.push((region.start, region.end));
     })?;
     populated.into_iter().try_for_each(|(start, end)| run(start, end.min(mapping.end)))?;
@@ -106,7 +106,7 @@ fn fill(memory: &File, bytes: &[u8], offset: u64) -> Result<()> {
 pub(crate) fn own_copies(pagemap: &Pagemap, mapping: &Mapping) -> Result<Vec<PageRange>> {
     let mut copies = Vec::new();
     let any = pagemap::PRESENT | pagemap::SWAPPED;
-    pagemap.scan_any(mapping.start, mapping.end, any, pagemap::FILE, |region| {
+    pagemap.scan_any(PageRange::new(mapping.start..mapping.end), any, pagemap::FILE, |region| {
         if region.categories & pagemap::FILE == 0 {
             copies.push(region.range());
         }

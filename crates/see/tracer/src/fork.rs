@@ -129,7 +129,7 @@ impl Process {
         let words = self.separate(&words, &of_child)?;
         let of_child = self.remaps(&of_child, UNPROMISED);
         let mut in_child = of_child.clone();
-        in_child.extend(guard(&self.pagemap.guards(0, 0x7fff_ffff_f000)));
+        in_child.extend(guard(&self.pagemap.guards(PageRange::new(0..0x7fff_ffff_f000))));
         in_child.extend(advised);
         in_child.push(call(USERFAULTFD, [watched::OPEN_FLAGS]));
         let _lifted = LimitGuard::of(child);
@@ -175,7 +175,7 @@ impl Process {
         if own.is_empty() {
             return Ok(());
         }
-        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        let guards = guard(&self.pagemap.guards(PageRange::new(0..0x7fff_ffff_f000)));
         let calls = self.remaps(&own, UNPROMISED);
         self.mapped("make the memory private of", &calls, &self.serve(&calls)?)?;
         self.serve(&guards)?;
@@ -244,7 +244,7 @@ impl Process {
                 })?;
             }
         }
-        let guards = guard(&self.pagemap.guards(0, 0x7fff_ffff_f000));
+        let guards = guard(&self.pagemap.guards(PageRange::new(0..0x7fff_ffff_f000)));
         let calls = self.remaps(&private, SHARED);
         self.mapped("make the memory shared again of", &calls, &self.serve(&calls)?)?;
         self.serve(&guards)?;

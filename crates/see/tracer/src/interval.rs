@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn pages_that_overlap_or_touch_become_one_run() {
         let ranges = |of: &[(u64, u64)]| -> Vec<PageRange> {
-            of.iter().map(|&(start, end)| PageRange::new(start, end)).collect()
+            of.iter().map(|&(start, end)| PageRange::new(start..end)).collect()
         };
         assert_eq!(normal(ranges(&[(8, 9), (1, 4), (4, 6), (2, 3)])), ranges(&[(1, 6), (8, 9)]));
     }

@@ -58,9 +58,9 @@ pub(crate) fn watch_all(
             mapping.start >= 1 << 47 || mapping.name.starts_with("[v") || in_resident(&mapping);
         if !ours && !stay.iter().any(|other| overlap(other, &mapping)) {
             match arm {
-                true => watched.register_armed(mapping.start, mapping.end),
+                true => watched.register_armed(PageRange::new(mapping.start..mapping.end)),
                 // Where the kernel refuses, faults map neighbours too.
-                false => drop(watched.register(mapping.start, mapping.end)),
+                false => drop(watched.register(PageRange::new(mapping.start..mapping.end))),
             }
         }
     }

@@ -54,7 +54,7 @@ impl PagedOut {
         let mut found = Vec::new();
         let asked = pagemap::PRESENT | pagemap::FILE;
         let present = Categories { all: pagemap::PRESENT, any: 0 };
-        self.pagemap.scan(0, 0x7fff_ffff_f000, present, asked, |region| {
+        self.pagemap.scan(PageRange::new(0..0x7fff_ffff_f000), present, asked, |region| {
             if region.categories & pagemap::FILE == 0 {
                 found.push(region.range());
             }

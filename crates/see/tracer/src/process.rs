@@ -146,9 +146,9 @@ impl Process {
     pub(crate) fn watch(&self, start: u64, end: u64) {
         if self.granule == Granule::Page {
             match self.arm && !self.frozen() {
-                true => self.watched.register_armed(start, end),
+                true => self.watched.register_armed(PageRange::new(start..end)),
                 // Where the kernel refuses, faults map neighbours too.
-                false => drop(self.watched.register(start, end)),
+                false => drop(self.watched.register(PageRange::new(start..end))),
             }
         }
     }
@@ -236,7 +236,7 @@ impl Process {
 
     fn heap(&self) -> PageRange {
         let word = |word: &std::sync::atomic::AtomicU64| word.load(Relaxed);
-        PageRange::new(word(&self.control.break_start), word(&self.control.break_end))
+        PageRange::new(word(&self.control.break_start)..word(&self.control.break_end))
     }
 
     /// Adds what is in the page tables to what was touched. Of that, what may be dropped, and how many
@@ -253,7 +253,7 @@ impl Process {
         let with = Categories { all: file, any: pagemap::MAPPED };
         let asked = pagemap::PRESENT | pagemap::FILE;
         for PageRange { start, end } in self.spans()? {
-            self.pagemap.scan(start, end, with, asked, |region| {
+            self.pagemap.scan(PageRange::new(start..end), with, asked, |region| {
                 if !region.is_mapped() {
                     return;
                 }
@@ -266,20 +266,25 @@ impl Process {
             if self.arm && !self.frozen() {
                 let said = &mut self.written;
                 let asked = asked | pagemap::WRITTEN;
-                self.pagemap.scan_and_protect(start, end, with, asked, |region| {
-                    if !region.is_mapped() {
-                        return;
-                    }
-                    let range = region.range();
-                    self.pending.push(range);
-                    if region.categories & pagemap::FILE != 0 {
-                        drop.push(range);
-                    }
-                    self.protected.push(range);
-                    if region.categories & pagemap::WRITTEN != 0 {
-                        said.push(range);
-                    }
-                })?;
+                self.pagemap.scan_and_protect(
+                    PageRange::new(start..end),
+                    with,
+                    asked,
+                    |region| {
+                        if !region.is_mapped() {
+                            return;
+                        }
+                        let range = region.range();
+                        self.pending.push(range);
+                        if region.categories & pagemap::FILE != 0 {
+                            drop.push(range);
+                        }
+                        self.protected.push(range);
+                        if region.categories & pagemap::WRITTEN != 0 {
+                            said.push(range);
+                        }
+                    },
+                )?;
             }
         }
         if !private {
@@ -313,8 +318,7 @@ impl Process {
         for &PageRange { start, end } in own {
             let pending = &mut self.pending;
             self.pagemap.scan_and_protect(
-                start,
-                end,
+                PageRange::new(start..end),
                 Categories { all: present, any: 0 },
                 present,
                 |region| {
@@ -340,13 +344,13 @@ impl Process {
             self.tell_apart();
         }
         let mut left: Vec<PageRange> = self.apart.iter().map(Mapping::range).collect();
-        left.push(PageRange::new(injected::CODE, injected::OURS_END));
-        left.push(PageRange::new(0x7fff_ffff_f000, u64::MAX));
+        left.push(PageRange::new(injected::CODE..injected::OURS_END));
+        left.push(PageRange::new(0x7fff_ffff_f000..u64::MAX));
         let mut at = 0;
         let mut spans = Vec::new();
         for PageRange { start, end } in normal(left) {
             if start > at {
-                spans.push(PageRange::new(at, start));
+                spans.push(PageRange::new(at..start));
             }
             at = end;
         }
@@ -379,18 +383,18 @@ impl Process {
         for &PageRange { start: first, end } in &protected {
             let mut at = first;
             let mut bare = Vec::new();
-            self.pagemap.scan_any(first, end, any, any, |region| {
+            self.pagemap.scan_any(PageRange::new(first..end), any, any, |region| {
                 if region.start > at {
-                    bare.push(PageRange::new(at, region.start));
+                    bare.push(PageRange::new(at..region.start));
                 }
                 at = region.end;
             })?;
             if at < end {
-                bare.push(PageRange::new(at, end));
+                bare.push(PageRange::new(at..end));
             }
             for range in bare {
                 // One that was unmapped meanwhile cannot be protected, and was told when it left.
-                if self.watched.arm(range.start, range.end) {
+                if self.watched.arm(range) {
                     self.written.push(range);
                 }
             }
@@ -521,7 +525,7 @@ fn without(pages: Vec<PageRange>, holes: impl Iterator<Item = PageRange>) -> Vec
             holes.peek().filter(|hole| hole.start < end)
         {
             if start < from {
-                left.push(PageRange::new(start, from));
+                left.push(PageRange::new(start..from));
             }
             start = to;
             if to > end {
@@ -553,7 +557,7 @@ mod tests {
             normal(
                 (0..count)
                     .map(|_| (next() % 60, next() % 9))
-                    .map(|(at, len)| PageRange::new(at, at + len + 1))
+                    .map(|(at, len)| PageRange::new(at..at + len + 1))
                     .collect(),
             )
         };

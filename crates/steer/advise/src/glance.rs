@@ -22,7 +22,7 @@ use pagemill_launch::{program, stats_page};
 use pagemill_model::page::HUGE;
 use pagemill_model::recording::Meta;
 use pagemill_model::whole::{self, TEXT};
-use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Pid};
+use pagemill_model::{Bytes, Event, Fold as _, HeapSample, PageRange, Pid};
 use pagemill_record::malloc_free::{self, MallocFree};
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
@@ -254,7 +254,7 @@ fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
         if entry.usage.anon_huge_pages.unwrap_or(0) == 0 {
             continue;
         }
-        let runs = pages.runs(entry.mapping.start, entry.mapping.end).ok()?;
+        let runs = pages.runs(PageRange::new(entry.mapping.start..entry.mapping.end)).ok()?;
         for run in runs.into_iter().filter(|run| run.huge) {
             starts.extend((run.start..run.end).step_by(HUGE as usize));
         }
@@ -511,8 +511,8 @@ impl Estimates {
         let lever = |(lever, estimate, start): &(&dyn Lever, Estimate, Result<Start, String>)| {
             json!({
                 "lever": lever.name(),
-                "what": lever.what(),
-                "needs": lever.needs(),
+                "what": lever.words()[1],
+                "needs": lever.words()[2],
                 "estimate": {
                     "memory": estimate.memory,
                     "likely": estimate.likely,

@@ -17,14 +17,13 @@ use crate::look::RunObservation;
 
 /// One way.
 pub trait Lever: Sync {
-    /// Its name, one word or two.
-    fn name(&self) -> &'static str;
+    /// Its name, one word or two; what it does, in a line; what it needs, in a few words, or nothing.
+    fn words(&self) -> [&'static str; 3];
 
-    /// What it does, in a line.
-    fn what(&self) -> &'static str;
-
-    /// What it needs, in a few words; nothing if it needs nothing.
-    fn needs(&self) -> &'static str;
+    /// Its name.
+    fn name(&self) -> &'static str {
+        self.words()[0]
+    }
 
     /// How a command is started under it; an error says why that cannot be tried here.
     fn start(&self, target: &Target) -> Result<Start, String>;

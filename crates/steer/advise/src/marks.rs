@@ -21,8 +21,8 @@ use pagemill_analysis::statistics::Random;
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::smaps::Usage;
 use pagemill_kernel::{Linux, clock, page_size};
-use pagemill_model::Pid;
 use pagemill_model::page::HUGE;
+use pagemill_model::{PageRange, Pid};
 use std::time::Duration;
 
 use crate::look::{Bounds, Cold};
@@ -101,7 +101,7 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
     let pages = Pages::of(linux, pid).context(why)?;
     let (mut blocks, mut all) = (Vec::new(), 0);
     for map in linux.maps(pid)?.iter().filter(|map| map.inode == 0 && map.write && !map.shared) {
-        for run in pages.runs(map.start, map.end).context(why)? {
+        for run in pages.runs(PageRange::new(map.start..map.end)).context(why)? {
             let cost = if run.huge { 1 } else { HUGE / page_size() as u64 };
             let whole = run.start.next_multiple_of(HUGE)..run.end / HUGE * HUGE;
             let known = blocks.len();

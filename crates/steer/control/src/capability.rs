@@ -21,7 +21,7 @@ use pagemill_kernel::thp::{self as thp_of_process, Disabled};
 use pagemill_kernel::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
 use pagemill_kernel::yama::PtraceScope;
 use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm, scheduling};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 use serde::Serialize;
 
 use found::Found;
@@ -488,7 +488,7 @@ fn prefault(linux: &Linux) -> Found {
     }
     let here = &raw const moves as u64 / 4096 * 4096;
     let pages = Pages::of(&Linux::live(), Pid::own());
-    if let Err(error) = pages.and_then(|pages| pages.runs(here, here + 4096)) {
+    if let Err(error) = pages.and_then(|pages| pages.runs(PageRange::new(here..here + 4096))) {
         return Found::missing(error.to_string(), "boot kernel 6.7 or newer (PAGEMAP_SCAN)");
     }
     // Tried on this process, and taken back.

@@ -44,11 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let redact = arguments.redact.redact;
     let both = Comparison::read(&arguments.before, &arguments.after, redact)?;
     let grown = arguments.tolerance.map_or_else(Vec::new, |percent| both.grown(percent));
-    if arguments.printed.json {
-        crate::answer::print("compare", both.json(&grown))?;
-    } else {
-        pagemill_launch::stdio::stdout(&both.text());
-    }
+    let json = || both.json(&grown);
+    crate::answer::tell(arguments.printed.json, "compare", json, || both.text())?;
     if grown.is_empty() {
         return Ok(Exit::Ok);
     }

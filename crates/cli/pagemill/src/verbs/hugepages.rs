@@ -65,12 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             path.display()
         );
     }
-    if arguments.printed.json {
-        let answer = json!({ "process": whose, "hugepages": section::json(&view) });
-        crate::answer::print("hugepages", answer)?;
-    } else {
-        print!("process   {whose}\n{}", section::text(&view));
-    }
+    let json = || json!({ "process": whose, "hugepages": section::json(&view) });
+    let text = || format!("process   {whose}\n{}", section::text(&view));
+    crate::answer::tell(arguments.printed.json, "hugepages", json, text)?;
     Ok(Exit::Ok)
 }
 

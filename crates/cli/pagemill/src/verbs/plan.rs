@@ -104,12 +104,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn costs(json: bool) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let known = pagemill_control::costs::calibrate(&linux, true)?;
-    match json {
-        true => crate::answer::print("plan-costs", &known)?,
-        false => {
-            print!("{}", known.text(&pagemill_control::costs::machine_view(&linux, &known)));
-        }
-    }
+    let text = || known.text(&pagemill_control::costs::machine_view(&linux, &known));
+    crate::answer::tell(json, "plan-costs", || &known, text)?;
     Ok(Exit::Ok)
 }
 
@@ -272,13 +268,8 @@ fn replay(path: &Path, arguments: &Arguments) -> Result<Exit> {
         bail!("{} holds no huge page decisions (pagemill run --huge records them)", path.display());
     }
     let count = different.len();
-    if as_json {
-        crate::answer::print(
-            "plan-replay",
-            json!({ "decisions": decisions, "differ": different }),
-        )?;
-    } else {
-        println!("{decisions} decisions replayed, {count} differ");
-    }
+    let json = || json!({ "decisions": decisions, "differ": different });
+    let text = || format!("{decisions} decisions replayed, {count} differ\n");
+    crate::answer::tell(as_json, "plan-replay", json, text)?;
     Ok(if count == 0 { Exit::Ok } else { Exit::Finding })
 }

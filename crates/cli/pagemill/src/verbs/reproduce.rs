@@ -55,10 +55,7 @@ impl Arguments {
         let request = self.request();
         if self.list {
             let list = list::list(&request, self.output.as_deref())?;
-            match self.json {
-                true => crate::answer::print("reproduce-list", list.json())?,
-                false => print!("{}", list.text()),
-            }
+            crate::answer::tell(self.json, "reproduce-list", || list.json(), || list.text())?;
             return Ok(Exit::Ok);
         }
         let (experiments, options) = (request.selected()?, &request.options);

@@ -70,11 +70,8 @@ impl Arguments {
             let report = conditions.simulate(&conditions.setup(&machine, &load, policy)?);
             rows.push(conditions.row(policy, &load, &report));
         }
-        if self.printed.json {
-            crate::answer::print("simulate", &rows)?;
-        } else {
-            print!("{}", conditions.text(&load, &rows));
-        }
+        let text = || conditions.text(&load, &rows);
+        crate::answer::tell(self.printed.json, "simulate", || &rows, text)?;
         Ok(Exit::Ok)
     }
 
@@ -112,11 +109,7 @@ impl Arguments {
         conditions.check(&load)?;
         load.default_gib = None;
         let curve = sweep(&conditions, machine, &load, &self.policy, sizes)?;
-        if self.printed.json {
-            crate::answer::print("simulate-sweep", &curve)?;
-        } else {
-            print!("{}", curve.text());
-        }
+        crate::answer::tell(self.printed.json, "simulate-sweep", || &curve, || curve.text())?;
         Ok(Exit::Ok)
     }
 

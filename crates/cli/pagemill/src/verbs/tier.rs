@@ -173,32 +173,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match &arguments.command {
         Some(Command::Doctor { nodes, printed: Printed { json, .. } }) => {
             let answer = doctor::examine(&linux, nodes.named())?;
-            match json {
-                true => crate::answer::print("tier-doctor", &answer)?,
-                false => print!("{}", answer.text()),
-            }
+            crate::answer::tell(*json, "tier-doctor", || &answer, || answer.text())?;
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
         Some(Command::Probe(arguments)) => probe::run(&linux, arguments),
         Some(Command::Status { printed: Printed { json, .. }, prometheus }) => {
-            let daemons = status::all(&loan::directory(&linux));
+            let (nodes, daemons) = (linux.memory_nodes()?, status::all(&loan::directory(&linux)));
             if *prometheus {
                 pagemill_launch::stdio::is_verbatim();
-                print!("{}", status::prometheus(&linux.memory_nodes()?, &daemons));
-            } else if *json {
-                let nodes = linux.memory_nodes()?;
-                crate::answer::print("tier-status", shown::json(&nodes, &daemons))?;
+                print!("{}", status::prometheus(&nodes, &daemons));
             } else {
-                print!("{}", shown::text(&linux.memory_nodes()?, &daemons));
+                let text = || shown::text(&nodes, &daemons);
+                crate::answer::tell(*json, "tier-status", || shown::json(&nodes, &daemons), text)?;
             }
             Ok(Exit::Ok)
         }
         Some(Command::Replay { recording, policy, printed: Printed { json, .. } }) => {
             let replayed = replay::replay(recording, policy.as_deref())?;
-            match json {
-                true => crate::answer::print("tier-replay", &replayed)?,
-                false => print!("{}", replayed.text()),
-            }
+            crate::answer::tell(*json, "tier-replay", || &replayed, || replayed.text())?;
             Ok(if replayed.same == replayed.decisions { Exit::Ok } else { Exit::Finding })
         }
         Some(Command::Restore) => permitted(restore(&linux)),

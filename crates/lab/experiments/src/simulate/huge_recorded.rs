@@ -10,7 +10,7 @@ use pagemill_control::plan::advise::complete;
 use pagemill_kernel::Linux;
 use pagemill_model::page::{BASE, HUGE, PER_HUGE};
 use pagemill_model::sums::sum;
-use pagemill_model::{Event, Fold as _, Nanos, Source as _};
+use pagemill_model::{Event, Fold as _, Nanos, Pid, Source as _};
 use pagemill_policy::huge::Section;
 use pagemill_policy::huge::profile::Mapping;
 use pagemill_sim::huge::{RegionMapping, WORKLOADS, Workload};
@@ -139,7 +139,7 @@ struct Touch {
 
 /// What a recording holds of the process with most faults.
 struct Recorded {
-    pid: u64,
+    pid: Pid,
     /// In the order of their ends.
     faults: Vec<Touch>,
     /// When the last fault that was told of ended, ns.
@@ -151,7 +151,7 @@ impl Recorded {
     fn read(path: &Path) -> Result<Self> {
         let mut reader = pagemill_launch::context::recording(path, false)?;
         let mut fold = RegionFold::default();
-        let mut by_process: BTreeMap<u64, Vec<Touch>> = BTreeMap::new();
+        let mut by_process: BTreeMap<Pid, Vec<Touch>> = BTreeMap::new();
         let mut end = 0;
         while let Some(event) = reader.next_event()? {
             fold.event(&event);
@@ -161,7 +161,7 @@ impl Recorded {
                     let (began, ended) =
                         (fault.time.0.saturating_sub(fault.latency.0), fault.time.0);
                     let touch = Touch { page: address / BASE, began, ended };
-                    by_process.entry(fault.pid.unwrap_or(0)).or_default().push(touch);
+                    by_process.entry(Pid::told(fault.pid.unwrap_or(0))).or_default().push(touch);
                     end = end.max(ended);
                 }
                 Event::FaultCounts(counts) => end = end.max(counts.time.0),
@@ -181,7 +181,7 @@ impl Recorded {
 }
 
 /// Where a region lies in the program, if all of it is of one area: its mapping and its address.
-fn home(regions: &Regions, pid: u64, area: Option<&Area>, address: u64) -> RegionMapping {
+fn home(regions: &Regions, pid: Pid, area: Option<&Area>, address: u64) -> RegionMapping {
     let area = area.filter(|area| address + HUGE <= area.end)?;
     let (section, base) = match area.place {
         Place::Heap => (Section::Heap, area.start),

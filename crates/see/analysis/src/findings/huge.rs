@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::sums::sum;
-use pagemill_model::{Bytes, Event, Fold};
+use pagemill_model::{Bytes, Event, Fold, Pid};
 
 use crate::addresses::ProcessAddress;
 
@@ -71,7 +71,7 @@ impl Fold for BloatFold {
         let Event::Huge(row) = event else { return };
         if let (Some(address), Some(zeros)) = (row.address, row.zeros) {
             let on_huge = row.huge == Some(1);
-            let at = ProcessAddress::new(row.pid.unwrap_or(0), address);
+            let at = ProcessAddress::new(Pid::told(row.pid.unwrap_or(0)), address);
             self.0.insert(at, if on_huge { zeros } else { 0 });
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pagemill_model::Pid;
 use serde::Serialize;
 
 /// Kinds of memory, in the order of reports.
@@ -34,7 +35,7 @@ pub struct Difference {
     /// Whether this is about writes.
     pub written: bool,
     /// Process.
-    pub pid: u64,
+    pub pid: Pid,
     /// First address of the page.
     pub address: u64,
     /// What lies there.

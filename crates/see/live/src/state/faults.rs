@@ -12,7 +12,7 @@ use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::spikes::SpikeFold;
 use pagemill_model::recording::Meta;
 use pagemill_model::sums::{add, sum};
-use pagemill_model::{Event, Fault, Fold as _, Nanos};
+use pagemill_model::{Event, Fault, Fold as _, Nanos, Pid};
 
 use super::history::History;
 
@@ -150,7 +150,7 @@ impl Faults {
             return;
         }
         let at = fault.pid.zip(fault.address);
-        let place = at.map(|(pid, address)| self.fold.label(pid, address));
+        let place = at.map(|(pid, address)| self.fold.label(Pid::told(pid), address));
         let stall = Stall {
             time: fault.time,
             latency: fault.latency,

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pagemill_kernel::page_size;
 use pagemill_kernel::pagemap::Pagemap;
+use pagemill_model::PageRange;
 
 /// Times that a heap is read, at most.
 pub(super) const TRIES: usize = 3;
@@ -27,6 +28,6 @@ pub struct MallocFree {
 
 /// The bytes in a range of whole pages that are in memory.
 pub(super) fn resident_bytes(pages: &Pagemap, range: Range<u64>) -> Option<u64> {
-    let there = pages.resident(range.start, range.end).ok()?;
+    let there = pages.resident(PageRange::new(range.start..range.end)).ok()?;
     Some(there.into_iter().filter(|there| *there).count() as u64 * page_size() as u64)
 }

@@ -8,7 +8,7 @@ use pagemill_analysis::chunks::{FreeChunks, walk};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{clock, page_size, process_vm};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use super::free::{MOST, MallocFree, TRIES, resident_bytes};
 
@@ -100,12 +100,12 @@ fn read(
 ) -> Option<FreeChunks> {
     let page = page_size() as u64;
     for _ in 0..TRIES {
-        let there = pages.resident(heap.start, heap.end).ok()?;
+        let there = pages.resident(PageRange::new(heap.start..heap.end)).ok()?;
         let (heap, block, bytes) = (heap.clone(), 0..0, Vec::new());
         let mut memory = Reader { pid, heap, there, until, block, bytes };
         let Some((begins, end)) = bounds(&mut memory) else { continue };
         let mut starts = begins.step_by(16);
-        let found = starts.find_map(|start| walk(start, end, page, |at| memory.word(at)));
+        let found = starts.find_map(|start| walk(start..end, page, |at| memory.word(at)));
         if found.is_some() {
             return found;
         }

@@ -16,7 +16,7 @@ use pagemill_analysis::extents::{self, Extent};
 use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{clock, process_vm};
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use super::free::{MOST, MallocFree, resident_bytes};
 
@@ -141,7 +141,7 @@ struct Memory<'a> {
 impl Memory<'_> {
     /// The pages in a range that are in memory.
     fn resident(&self, range: &Range<u64>) -> Vec<u64> {
-        let there = self.pages.resident(range.start, range.end).unwrap_or_default();
+        let there = self.pages.resident(PageRange::new(range.start..range.end)).unwrap_or_default();
         let pages = (range.start..range.end).step_by(PAGE as usize).zip(there);
         pages.filter(|(_, there)| *there).map(|(page, _)| page).collect()
     }

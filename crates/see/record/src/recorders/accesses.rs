@@ -441,7 +441,7 @@ impl Sink for Writing<'_> {
             written_pages,
             kept: Some(interval.kept),
         })))?;
-        self.live.settled(pid.into(), false);
+        self.live.settled(pid, false);
         Ok(())
     }
 

@@ -11,16 +11,12 @@ use crate::look::RunObservation;
 pub struct Ahead;
 
 impl Lever for Ahead {
-    fn name(&self) -> &'static str {
-        "huge pages ahead"
-    }
-
-    fn what(&self) -> &'static str {
-        "memory is provided ahead of the command's growth, on huge pages where they pay"
-    }
-
-    fn needs(&self) -> &'static str {
-        ""
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "huge pages ahead",
+            "memory is provided ahead of the command's growth, on huge pages where they pay",
+            "",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -40,16 +40,8 @@ pub const TCMALLOC: Allocator = Allocator {
 };
 
 impl Lever for Allocator {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn what(&self) -> &'static str {
-        self.what
-    }
-
-    fn needs(&self) -> &'static str {
-        self.package
+    fn words(&self) -> [&'static str; 3] {
+        [self.name, self.what, self.package]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

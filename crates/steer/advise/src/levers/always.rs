@@ -10,16 +10,12 @@ use crate::look::RunObservation;
 pub struct Always;
 
 impl Lever for Always {
-    fn name(&self) -> &'static str {
-        "huge pages always"
-    }
-
-    fn what(&self) -> &'static str {
-        "huge pages at every first touch; the system's setting is borrowed while the command runs"
-    }
-
-    fn needs(&self) -> &'static str {
-        "root"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "huge pages always",
+            "huge pages at every first touch; the system's setting is borrowed while the command runs",
+            "root",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

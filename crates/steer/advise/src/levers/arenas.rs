@@ -9,16 +9,12 @@ use crate::look::RunObservation;
 pub struct Arenas;
 
 impl Lever for Arenas {
-    fn name(&self) -> &'static str {
-        "one arena"
-    }
-
-    fn what(&self) -> &'static str {
-        "glibc's malloc keeps one arena for all threads (mallopt(3), M_ARENA_MAX)"
-    }
-
-    fn needs(&self) -> &'static str {
-        "glibc's malloc"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "one arena",
+            "glibc's malloc keeps one arena for all threads (mallopt(3), M_ARENA_MAX)",
+            "glibc's malloc",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -7,16 +7,12 @@ use crate::look::RunObservation;
 pub struct Colder;
 
 impl Lever for Colder {
-    fn name(&self) -> &'static str {
-        "slower memory"
-    }
-
-    fn what(&self) -> &'static str {
-        "memory that is not accessed goes to zram, to swap or to a slower tier"
-    }
-
-    fn needs(&self) -> &'static str {
-        "swap, or a second memory node"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "slower memory",
+            "memory that is not accessed goes to zram, to swap or to a slower tier",
+            "swap, or a second memory node",
+        ]
     }
 
     fn start(&self, _: &Target) -> Result<Start, String> {

@@ -10,16 +10,8 @@ use crate::look::RunObservation;
 pub struct Compact;
 
 impl Lever for Compact {
-    fn name(&self) -> &'static str {
-        "compacting heap"
-    }
-
-    fn what(&self) -> &'static str {
-        "pagemill's heap, which lays pages with holes over each other"
-    }
-
-    fn needs(&self) -> &'static str {
-        ""
+    fn words(&self) -> [&'static str; 3] {
+        ["compacting heap", "pagemill's heap, which lays pages with holes over each other", ""]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -10,17 +10,13 @@ use crate::look::RunObservation;
 pub struct Ksm;
 
 impl Lever for Ksm {
-    fn name(&self) -> &'static str {
-        "ksm heap"
-    }
-
-    fn what(&self) -> &'static str {
-        "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer \
-         memory to it"
-    }
-
-    fn needs(&self) -> &'static str {
-        "root"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "ksm heap",
+            "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer \
+         memory to it",
+            "root",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

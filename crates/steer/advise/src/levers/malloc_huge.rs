@@ -9,16 +9,12 @@ use crate::look::RunObservation;
 pub struct MallocHuge;
 
 impl Lever for MallocHuge {
-    fn name(&self) -> &'static str {
-        "malloc huge"
-    }
-
-    fn what(&self) -> &'static str {
-        "glibc's malloc asks for huge pages (glibc.malloc.hugetlb=1)"
-    }
-
-    fn needs(&self) -> &'static str {
-        "glibc 2.35, its malloc, and the setting madvise"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "malloc huge",
+            "glibc's malloc asks for huge pages (glibc.malloc.hugetlb=1)",
+            "glibc 2.35, its malloc, and the setting madvise",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -10,16 +10,12 @@ use crate::look::RunObservation;
 pub struct Medium;
 
 impl Lever for Medium {
-    fn name(&self) -> &'static str {
-        "64 KiB pages"
-    }
-
-    fn what(&self) -> &'static str {
-        "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command runs"
-    }
-
-    fn needs(&self) -> &'static str {
-        "root, Linux 6.8"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "64 KiB pages",
+            "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command runs",
+            "root, Linux 6.8",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

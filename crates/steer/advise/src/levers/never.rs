@@ -10,16 +10,12 @@ use crate::look::RunObservation;
 pub struct Never;
 
 impl Lever for Never {
-    fn name(&self) -> &'static str {
-        "no huge pages"
-    }
-
-    fn what(&self) -> &'static str {
-        "transparent huge pages are switched off for the command (PR_SET_THP_DISABLE)"
-    }
-
-    fn needs(&self) -> &'static str {
-        ""
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "no huge pages",
+            "transparent huge pages are switched off for the command (PR_SET_THP_DISABLE)",
+            "",
+        ]
     }
 
     fn start(&self, _: &Target) -> Result<Start, String> {

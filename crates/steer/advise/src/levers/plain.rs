@@ -14,16 +14,8 @@ pub(crate) const ON_IT: &str = "it runs on pagemill's heap as it is";
 pub struct Plain;
 
 impl Lever for Plain {
-    fn name(&self) -> &'static str {
-        "plain heap"
-    }
-
-    fn what(&self) -> &'static str {
-        "pagemill's heap, which gives free pages back and merges nothing"
-    }
-
-    fn needs(&self) -> &'static str {
-        ""
+    fn words(&self) -> [&'static str; 3] {
+        ["plain heap", "pagemill's heap, which gives free pages back and merges nothing", ""]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -39,16 +39,8 @@ pub const MIMALLOC: Purge = Purge {
 };
 
 impl Lever for Purge {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn what(&self) -> &'static str {
-        self.what
-    }
-
-    fn needs(&self) -> &'static str {
-        self.of.name()
+    fn words(&self) -> [&'static str; 3] {
+        [self.name, self.what, self.of.name()]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -13,16 +13,12 @@ const REST: f64 = 0.4;
 pub struct Rest;
 
 impl Lever for Rest {
-    fn name(&self) -> &'static str {
-        "trim at rest"
-    }
-
-    fn what(&self) -> &'static str {
-        "glibc's malloc gives back all free pages whenever the command rests (malloc_trim(3))"
-    }
-
-    fn needs(&self) -> &'static str {
-        "glibc's malloc"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "trim at rest",
+            "glibc's malloc gives back all free pages whenever the command rests (malloc_trim(3))",
+            "glibc's malloc",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

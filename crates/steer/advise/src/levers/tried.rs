@@ -11,17 +11,13 @@ use crate::look::RunObservation;
 pub struct Tried;
 
 impl Lever for Tried {
-    fn name(&self) -> &'static str {
-        "pages by trial"
-    }
-
-    fn what(&self) -> &'static str {
-        "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is \
-         kept"
-    }
-
-    fn needs(&self) -> &'static str {
-        "a command that grows for seconds"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "pages by trial",
+            "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is \
+         kept",
+            "a command that grows for seconds",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -9,17 +9,13 @@ use crate::look::RunObservation;
 pub struct Trim;
 
 impl Lever for Trim {
-    fn name(&self) -> &'static str {
-        "early trim"
-    }
-
-    fn what(&self) -> &'static str {
-        "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), \
-         M_TRIM_THRESHOLD)"
-    }
-
-    fn needs(&self) -> &'static str {
-        "glibc's malloc"
+    fn words(&self) -> [&'static str; 3] {
+        [
+            "early trim",
+            "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), \
+         M_TRIM_THRESHOLD)",
+            "glibc's malloc",
+        ]
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {

@@ -30,6 +30,7 @@ use pagemill_kernel::{Linux, page_size};
 use pagemill_model::{Bytes, Order};
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::draw::text;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{journals, score};
@@ -266,18 +267,19 @@ fn sweep(linux: &Linux, goal: Goal) -> Result<Option<String>> {
     Ok(missed.then(|| format!("it got {got} of {wanted} huge pages")))
 }
 
-/// What would be done.
-#[derive(Clone, Copy, Debug)]
+/// What would be done; the members of its JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Estimate {
-    goal: Goal,
-    /// The score just now.
+    order: Order,
+    target: f64,
+    /// Just now.
     score: f64,
-    /// Free pages on the lists of the processors.
-    hidden: Option<u64>,
-    /// Huge pages that a sweep would ask for.
-    sweep: Option<u64>,
-    /// Clean pages of files that would be dropped, at the most.
-    files: Option<u64>,
+    /// On the lists of the processors.
+    hidden_pages: Option<u64>,
+    /// That a sweep would ask for.
+    sweep_huge_pages: Option<u64>,
+    /// That would be dropped, at the most.
+    clean_file_pages: Option<u64>,
 }
 
 impl Estimate {
@@ -286,42 +288,30 @@ impl Estimate {
         let vmstat = linux.vmstat()?;
         let files = ["nr_active_file", "nr_inactive_file"];
         let files: u64 = files.iter().filter_map(|name| vmstat.get(name)).sum();
-        let dirty = vmstat.get("nr_dirty").unwrap_or(0);
+        let clean = files.saturating_sub(vmstat.get("nr_dirty").unwrap_or(0));
         Ok(Self {
-            goal,
+            order: goal.order,
+            target: goal.target,
             score: memory.unusable(goal.order).value(),
-            hidden: memory.hidden(),
-            sweep: if goal.sweep { asked(linux, goal).ok() } else { None },
-            files: (goal.caches == Caches::Dropped).then_some(files.saturating_sub(dirty)),
-        })
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "order": self.goal.order,
-            "target": self.goal.target,
-            "score": self.score,
-            "hidden_pages": self.hidden,
-            "sweep_huge_pages": self.sweep,
-            "clean_file_pages": self.files,
+            hidden_pages: memory.hidden(),
+            sweep_huge_pages: if goal.sweep { asked(linux, goal).ok() } else { None },
+            clean_file_pages: (goal.caches == Caches::Dropped).then_some(clean),
         })
     }
 
     /// In words, in the order in which it would be done.
     pub fn text(&self) -> String {
-        let Self { goal, score, .. } = self;
+        let Self { order, target, score, .. } = self;
         let size = |pages: u64| Bytes(pages * page_size() as u64).plain();
-        let hidden = self.hidden.map_or("not known how much".into(), size);
+        let hidden = self.hidden_pages.map_or("not known how much".into(), size);
         let mut text = format!(
-            "the score of order {} is {score:.3}, the target {}\ndrain     {hidden} of free memory is on lists of \
-             the processors\nas long as the score is above the target:\ncompact   every zone, by the kernel\n",
-            goal.order, goal.target
+            "the score of order {order} is {score:.3}, the target {target}\ndrain     {hidden} of free memory is on lists of \
+             the processors\nas long as the score is above the target:\ncompact   every zone, by the kernel\n"
         );
-        if let Some(pages) = self.sweep {
+        if let Some(pages) = self.sweep_huge_pages {
             text += &format!("sweep     {pages} huge pages would be reserved for a moment\n");
         }
-        if let Some(pages) = self.files {
+        if let Some(pages) = self.clean_file_pages {
             let most = size(pages);
             text += &format!(
                 "drop      at most {most} of clean files, then names and attributes of files\n"

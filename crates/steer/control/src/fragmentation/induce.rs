@@ -29,6 +29,7 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, page_size, thp};
 use pagemill_model::{Bytes, Order, Pid};
 use pagemill_record::free_memory::FreeMemory;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{gives_huge_pages, journals, score};
@@ -115,66 +116,49 @@ impl Goal {
         let block = self.order.pages() as usize;
         let units = (surplus / huge.max(block) as f64).max(0.0).ceil() as usize;
         let kept = units * huge.div_ceil(block) + if self.pinned { 0 } else { units };
+        let have = pages_from(&blocks, Order(huge.trailing_zeros() as u8)) as usize / huge;
         Ok(Estimate {
-            goal: self,
+            order: self.order,
             score: score(&blocks, self.order),
-            surplus,
-            units,
-            have: pages_from(&blocks, Order(huge.trailing_zeros() as u8)) as usize / huge,
-            held: Bytes((kept * page_size()) as u64),
+            target: self.target,
+            pinned: self.pinned,
+            huge_pages_to_break: units,
+            huge_pages_free: have,
+            held_bytes: Bytes((kept * page_size()) as u64),
+            compacted_first: surplus < 0.0,
+            enough: units <= have,
         })
     }
 }
 
-/// What it would take.
-#[derive(Clone, Copy, Debug)]
+/// What it would take; the members of its JSON.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Estimate {
-    goal: Goal,
+    order: Order,
     score: f64,
-    /// Pages that would have to leave the large blocks; below 0: to join them.
-    surplus: f64,
-    units: usize,
-    /// Huge pages that are free.
-    have: usize,
-    held: Bytes,
+    target: f64,
+    pinned: bool,
+    huge_pages_to_break: usize,
+    huge_pages_free: usize,
+    held_bytes: Bytes,
+    compacted_first: bool,
+    /// Whether as many huge pages are free as are needed.
+    pub enough: bool,
 }
 
 impl Estimate {
-    /// Whether as many huge pages are free as are needed.
-    pub fn enough(&self) -> bool {
-        self.units <= self.have
-    }
-
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        json!({
-            "order": self.goal.order,
-            "score": self.score,
-            "target": self.goal.target,
-            "pinned": self.goal.pinned,
-            "huge_pages_to_break": self.units,
-            "huge_pages_free": self.have,
-            "held_bytes": self.held.0,
-            "compacted_first": self.surplus < 0.0,
-            "enough": self.enough(),
-        })
-    }
-
     /// In words.
     pub fn text(&self) -> String {
-        let first = match self.surplus < 0.0 {
+        let Self { order, score, target, huge_pages_to_break: units, .. } = self;
+        let first = match self.compacted_first {
             true => "it is above that already: memory would be compacted first\n",
             false => "",
         };
         format!(
-            "the score of order {} is {:.3}; {:.3} would take about {} of {} free huge pages, broken up at most \
-             {BATCH} at a time; {} would be held\n{first}",
-            self.goal.order,
-            self.score,
-            self.goal.target,
-            self.units,
-            self.have,
-            self.held.plain()
+            "the score of order {order} is {score:.3}; {target:.3} would take about {units} of {} free huge pages, \
+             broken up at most {BATCH} at a time; {} would be held\n{first}",
+            self.huge_pages_free,
+            self.held_bytes.plain()
         )
     }
 }

@@ -32,7 +32,7 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, HugeDecision, Nanos, Pid};
+use pagemill_model::{Bytes, HugeDecision, Nanos, PageRange, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::trials::Trials;
@@ -546,7 +546,7 @@ impl Launcher {
         });
         for map in grows {
             let (first, last) = (map.start.next_multiple_of(HUGE), map.end / HUGE * HUGE);
-            let Ok(runs) = pages.runs(first, last.max(first)) else { continue };
+            let Ok(runs) = pages.runs(PageRange::new(first..last.max(first))) else { continue };
             let mut chunks: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
             for run in runs {
                 let mut at = run.start;

@@ -41,11 +41,11 @@ impl Sites {
             let process = self.processes.entry(pid).or_default();
             if !callers.first().is_some_and(|caller| process.images.knows(*caller)) {
                 for map in linux.maps(Pid(pid as u32)).unwrap_or_default() {
-                    process.images.map(map.start, map.end, &map.name);
+                    process.images.map(map.start..map.end, &map.name);
                 }
             }
             if let Some(site) = process.images.site(&callers) {
-                process.made.insert(start, start.saturating_add(size), site);
+                process.made.insert(start..start.saturating_add(size), site);
             }
         }
     }

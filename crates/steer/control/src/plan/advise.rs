@@ -213,12 +213,12 @@ impl Groups {
             let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
             let walked = |offset: u64| {
                 let start = start(offset);
-                walks.of(*pid, start, (start + HUGE).min(area.end)).len() as u64
+                walks.of(*pid, start..(start + HUGE).min(area.end)).len() as u64
             };
             let mut known = used(area, complete, &mut left);
             if known.is_empty() {
                 // Of samples alone: what they hit was used, how densely nobody knows.
-                let hit = walks.of(*pid, start(0), area.end).iter();
+                let hit = walks.of(*pid, start(0)..area.end).iter();
                 known =
                     hit.map(|at| ((at.address - start(0)) / HUGE * HUGE, None, false)).collect();
                 known.dedup();
@@ -425,6 +425,7 @@ pub fn json(all: &[Advice], regions: &Regions, walks: &Walks) -> Value {
 #[cfg(test)]
 mod tests {
     use pagemill_analysis::addresses::ProcessAddress;
+    use pagemill_model::Pid;
 
     use super::*;
     use pagemill_analysis::regions::Region;
@@ -449,7 +450,7 @@ mod tests {
         }
     }
 
-    fn area(place: Place, start: u64, touched: &[u64]) -> (u64, Area) {
+    fn area(place: Place, start: u64, touched: &[u64]) -> (Pid, Area) {
         let region = |(at, touched): (u64, &u64)| Region {
             start: start + at * HUGE,
             touched: *touched,
@@ -458,10 +459,10 @@ mod tests {
         };
         let regions = (0..).zip(touched).map(region).collect();
         let end = start + touched.len() as u64 * HUGE;
-        (7, Area { place, start, end, anonymous: None, huge: None, regions })
+        (Pid(7), Area { place, start, end, anonymous: None, huge: None, regions })
     }
 
-    fn regions(areas: Vec<(u64, Area)>) -> Regions {
+    fn regions(areas: Vec<(Pid, Area)>) -> Regions {
         Regions { areas, rows: 100, counted: 100, ..Regions::default() }
     }
 
@@ -499,8 +500,8 @@ mod tests {
     fn counted_walks_go_where_samples_walked() {
         let heap = area(Place::Heap, 64 * HUGE, &[512, 512, 512]);
         let (_, mapped) = area(Place::Mapped, 900 * HUGE, &[]);
-        let unseen = (7, Area { end: mapped.start + 4 * HUGE, ..mapped });
-        let at = |region: u64| ProcessAddress::new(7, region * HUGE + 4096);
+        let unseen = (Pid(7), Area { end: mapped.start + 4 * HUGE, ..mapped });
+        let at = |region: u64| ProcessAddress::new(Pid(7), region * HUGE + 4096);
         let walks = Walks { told: 100, at: vec![at(64), at(64), at(64), at(901)] };
         let all = advise(&regions(vec![heap, unseen]), (&walks, Some(26_000_000)), &machine());
         let walked: Vec<_> = all.iter().map(|a| (a.walks, a.regions, a.touched)).collect();

@@ -334,7 +334,7 @@ impl Pages {
             let at = (first + step) % all;
             *cursor = at + 1;
             if let Some(page) = self.slots[at].as_ref().filter(|page| page.tier.is_some()) {
-                chosen.push((page.pid, PageRange::new(page.start, page.end)));
+                chosen.push((page.pid, PageRange::new(page.start..page.end)));
                 if chosen.len() == most {
                     break;
                 }
@@ -512,7 +512,7 @@ fn movable(mapping: &Mapping) -> bool {
 fn chunks(area: PageRange) -> impl Iterator<Item = (u64, PageRange)> {
     (area.start / HUGE..area.end.div_ceil(HUGE)).map(move |at| {
         let base = at * HUGE;
-        (base, area.within(PageRange::new(base, base + HUGE)))
+        (base, area.within(PageRange::new(base..base + HUGE)))
     })
 }
 
@@ -631,7 +631,7 @@ mod tests {
         let view = report(&mut pages);
         assert_eq!(view.page_samples.unwrap(), [1, 2, 1, 0]);
         assert_eq!(pages.processes()[&Pid(7)].totals.share(), Some(0.5));
-        (0..6).for_each(|_| pages.touched(Pid(7), PageRange::new(2 * HUGE, 3 * HUGE)));
+        (0..6).for_each(|_| pages.touched(Pid(7), PageRange::new(2 * HUGE..3 * HUGE)));
         report(&mut pages);
         assert_eq!(pages.processes()[&Pid(7)].totals.share(), Some(7.0 / 8.0));
     }

@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn parts_lie_inside_of_their_page_and_differ_from_round_to_round() {
-        let page = PageRange::new(0x7000_0000, 0x7020_0000);
+        let page = PageRange::new(0x7000_0000..0x7020_0000);
         let mut seen = std::collections::BTreeSet::new();
         for round in 0..64 {
             for number in 0..PARTS {
@@ -422,6 +422,6 @@ mod tests {
             }
         }
         assert!(seen.len() > 200, "{} of 256 differ", seen.len());
-        assert_eq!(part(PageRange::new(4096, 8192), 7, 3), 4096);
+        assert_eq!(part(PageRange::new(4096..8192), 7, 3), 4096);
     }
 }

@@ -72,10 +72,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         files::write(output, outcome.profile().to_string(), arguments.force)?;
         eprintln!("wrote {}", output.display());
     }
-    if arguments.printed.json {
-        crate::answer::print("plan-measure", measured::json(&outcome, &command, asked.by))?;
-    } else {
-        print!("{}", measured::table(&outcome, asked.explain));
-    }
+    let json = || measured::json(&outcome, &command, asked.by);
+    let text = || measured::table(&outcome, asked.explain);
+    crate::answer::tell(arguments.printed.json, "plan-measure", json, text)?;
     Ok(outcome.interrupted.map_or(Exit::Ok, |signal| Interrupted(signal).exit()))
 }

@@ -62,10 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     if arguments.dry_run {
         let would = compact::Estimate::of(&linux, goal, &before)?;
-        match arguments.printed.json {
-            true => crate::answer::print("frag-compact", would.json())?,
-            false => print!("{}", would.text()),
-        }
+        crate::answer::tell(arguments.printed.json, "frag-compact", || would, || would.text())?;
         return Ok(Exit::Ok);
     }
     let mut progress = Progress::new("compacting");

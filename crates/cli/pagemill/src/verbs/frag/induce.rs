@@ -80,11 +80,8 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     };
     if arguments.dry_run {
         let would = goal.estimate(&linux, &before)?;
-        match arguments.printed.json {
-            true => crate::answer::print("frag-induce", would.json())?,
-            false => print!("{}", would.text()),
-        }
-        return Ok(if would.enough() { Exit::Ok } else { Exit::Finding });
+        crate::answer::tell(arguments.printed.json, "frag-induce", || would, || would.text())?;
+        return Ok(if would.enough { Exit::Ok } else { Exit::Finding });
     }
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);

@@ -112,7 +112,7 @@ impl Profile {
     /// The ranges of `mapping` that a row of this kind claims, by address.
     #[must_use]
     pub fn ranges(&self, kind: Kind, mapping: &Mapping) -> Vec<Range> {
-        let mut free = vec![PageRange::new(mapping.start, mapping.end)];
+        let mut free = vec![PageRange::new(mapping.start..mapping.end)];
         let mut ranges = Vec::new();
         for (index, row) in self.rows.iter().enumerate().filter(|(_, row)| row.kind == kind) {
             let Some(claimed) = row.claims(mapping) else { continue };
@@ -122,7 +122,7 @@ impl Profile {
                 if start < end {
                     let benefit = row.benefit;
                     ranges.push(Range { start, end, benefit, row: index });
-                    let rest = [PageRange::new(part.start, start), PageRange::new(end, part.end)];
+                    let rest = [PageRange::new(part.start..start), PageRange::new(end..part.end)];
                     left.extend(rest);
                 } else {
                     left.push(part);
