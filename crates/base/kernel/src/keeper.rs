@@ -89,7 +89,7 @@ impl Keeper {
     /// by
     /// `rescue` in which nothing of ours is left.
     pub fn start(listener: &OwnedFd, patience: Duration, rescue: Rescue) -> Result<Self> {
-        let told = told()?;
+        let told = fresh_state()?;
         let tracer = Pid::own();
         let pidfd = pidfd::open(tracer)?;
         apart(|| {
@@ -150,7 +150,7 @@ impl Keeper {
 }
 
 /// Fresh memory for what is told.
-fn told() -> Result<&'static KeeperState> {
+fn fresh_state() -> Result<&'static KeeperState> {
     let memory = Mapped::shared(size_of::<KeeperState>())
         .map_err(|error| Error::io("start", "the keeper of traced programs", error))?;
     let memory = ManuallyDrop::new(memory).start().cast::<KeeperState>();
@@ -192,7 +192,7 @@ pub struct StandBy(&'static AtomicU32);
 impl StandBy {
     /// For process `program`, otherwise as [`Keeper::start`].
     pub fn start(program: Pid, patience: Duration, rescue: Rescue) -> Result<Self> {
-        let told = told()?;
+        let told = fresh_state()?;
         let tracer = Pid::own();
         let (fd, of_program) = (pidfd::open(tracer)?, pidfd::open(program)?);
         apart(|| {
@@ -483,7 +483,7 @@ fn alone(listener: RawFd, tracer: RawFd) -> (OwnedFd, OwnedFd) {
 }
 
 fn readable(fd: &OwnedFd, limit: Duration) -> bool {
-    poll::look(fd, limit).is_ok_and(|found| !found.is_empty())
+    poll::ready(fd, limit).is_ok_and(|found| !found.is_empty())
 }
 
 fn end_if_unused(listener: &OwnedFd) {

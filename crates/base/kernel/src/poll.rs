@@ -25,7 +25,7 @@ pub fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
 }
 
 /// What a descriptor has by the end of `limit`: something to read, and whatever else is told unasked; nothing then.
-pub(crate) fn look(descriptor: impl AsFd, limit: Duration) -> rustix::io::Result<PollFlags> {
+pub(crate) fn ready(descriptor: impl AsFd, limit: Duration) -> rustix::io::Result<PollFlags> {
     let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
     poll(&mut polled, Timespec::try_from(limit).ok().as_ref())?;
     Ok(polled[0].revents())

@@ -314,7 +314,7 @@ pub fn wait_for(thread: Pid, limit: Duration) -> Result<Stop> {
     let end = Instant::now() + limit;
     loop {
         // Nearly always it comes at once; what interrupts the call otherwise costs two calls.
-        let told = match told(thread, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG)? {
+        let told = match next_stop(thread, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG)? {
             None => {
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() {
@@ -325,14 +325,14 @@ pub fn wait_for(thread: Pid, limit: Duration) -> Result<Stop> {
                     return Err(Error::new(Kind::Busy, "wait for", object, why));
                 }
                 let _alarm = Alarm::set(left)?;
-                told(thread, libc::WEXITED | libc::WNOWAIT)?
+                next_stop(thread, libc::WEXITED | libc::WNOWAIT)?
             }
             told => told,
         };
         match told {
             Some(stop) if stop.is_end() => return Ok(stop),
             // One that was killed just now has no stop to tell any more.
-            Some(_) => match self::told(thread, libc::WNOHANG) {
+            Some(_) => match next_stop(thread, libc::WNOHANG) {
                 Ok(Some(stop)) => return Ok(stop),
                 Ok(None) => {}
                 Err(error) if error.kind() == Kind::Gone => {}
@@ -344,7 +344,7 @@ pub fn wait_for(thread: Pid, limit: Duration) -> Result<Stop> {
 }
 
 /// A stop of `thread`'s, or what else `flags` ask for; `None`: nothing, or the call was interrupted.
-fn told(thread: Pid, flags: i32) -> Result<Option<Stop>> {
+fn next_stop(thread: Pid, flags: i32) -> Result<Option<Stop>> {
     let flags = flags | libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
     // SAFETY: all zeros is a value of the structure.
     let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };

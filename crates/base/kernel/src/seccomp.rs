@@ -286,7 +286,7 @@ impl Notified {
 
 /// What waits at a listener: `(a call, nobody has the filter any more)`.
 pub fn waits(listener: &OwnedFd) -> (bool, bool) {
-    let found = poll::look(listener, Duration::ZERO).unwrap_or(PollFlags::empty());
+    let found = poll::ready(listener, Duration::ZERO).unwrap_or(PollFlags::empty());
     (found.contains(PollFlags::IN), found.contains(PollFlags::HUP))
 }
 

@@ -177,7 +177,7 @@ impl Userfaultfd {
 
     /// Whether a fault arrives within `patience`.
     fn faulted(&self, patience: Duration) -> Result<bool> {
-        let found = poll::look(&self.fd, patience)
+        let found = poll::ready(&self.fd, patience)
             .map_err(|error| Error::io("wait for", "userfaultfd", error.into()))?;
         // `struct uffd_msg` has 32 bytes.
         Ok(found.contains(PollFlags::IN) && rustix::io::read(&self.fd, &mut [0; 32]) == Ok(32))

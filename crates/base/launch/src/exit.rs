@@ -129,7 +129,7 @@ pub fn kind(error: &anyhow::Error) -> Option<Kind> {
 }
 
 /// Prints an error with its chain of causes and turns the outcome into the way in which this process ends.
-pub fn told(outcome: anyhow::Result<Exit>) -> Exit {
+pub fn report(outcome: anyhow::Result<Exit>) -> Exit {
     outcome.unwrap_or_else(|error| {
         say(&error);
         Exit::Code(2)

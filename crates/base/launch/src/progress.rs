@@ -75,7 +75,7 @@ impl Progress {
 
     /// The same, and a line at once and then one in so long at the most where there is no terminal: for work that
     /// takes minutes, and whose user asks how long.
-    pub fn told(name: &str, every: Duration) -> Self {
+    pub fn periodic(name: &str, every: Duration) -> Self {
         Self::new(name).with_log(name, every, None)
     }
 

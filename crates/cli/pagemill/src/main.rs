@@ -24,7 +24,7 @@ fn main() -> std::process::ExitCode {
 fn verb() -> std::process::ExitCode {
     match cli::Cli::read() {
         Ok(cli) => {
-            let exit = exit::told(cli.run());
+            let exit = exit::report(cli.run());
             answer::no_answer(exit);
             pagemill_launch::stdio::ended(exit::code_of(exit))
         }

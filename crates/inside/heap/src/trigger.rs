@@ -244,7 +244,7 @@ pub struct Rest {
 impl Rest {
     /// Looks at the clock, the program's own CPU time (compaction's not included) and how long the heap has been as it
     /// is; whether the program has rested since the last look.
-    pub fn look(&mut self, now_ns: u64, own_ns: u64, idle_ns: u64) -> bool {
+    pub fn observe(&mut self, now_ns: u64, own_ns: u64, idle_ns: u64) -> bool {
         let elapsed = now_ns.saturating_sub(self.at_ns);
         let used = own_ns.saturating_sub(self.own_ns);
         let first = self.at_ns == 0;
@@ -706,11 +706,11 @@ mod tests {
         ) {
             let mut rest = Rest::default();
             let (mut now, mut own, mut most) = (1, 0, 0);
-            rest.look(now, own, 0);
+            rest.observe(now, own, 0);
             for (elapsed, used, idle) in looks {
                 (now, own) = (now + elapsed, own + used);
                 let before = rest.total_ns();
-                let rests = rest.look(now, own, idle);
+                let rests = rest.observe(now, own, idle);
                 prop_assert_eq!(rests, idle >= IDLE_NS && used <= elapsed / 1000 * REST_CPU);
                 prop_assert_eq!(rest.total_ns() > before, rests && elapsed > 0);
                 most += elapsed.min(idle);

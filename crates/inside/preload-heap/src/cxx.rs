@@ -17,7 +17,7 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 
-use crate::{c, libc, say, sys};
+use crate::{c, diagnostics, libc, sys};
 
 extern "C" fn allocate(size: usize) -> *mut u8 {
     c::allocate(size)
@@ -60,7 +60,7 @@ extern "C" fn after_failure() -> usize {
     }
     let thrower = in_runtime(libc::weak!("_ZSt17__throw_bad_allocv"), c"_ZSt17__throw_bad_allocv");
     if thrower == 0 {
-        say::line(format_args!(
+        diagnostics::line(format_args!(
             "no memory for operator new, and no C++ library to throw bad_alloc; the program is stopped (SIGABRT)"
         ));
         sys::abort();

@@ -25,7 +25,7 @@ use core::hint::black_box;
 use pagemill_heap::os::Os as _;
 
 use crate::libc::{ENOMEM, set_errno};
-use crate::{HEAP, c, interim, libc, say, settings, sys};
+use crate::{HEAP, c, diagnostics, interim, libc, settings, sys};
 
 /// Bytes of a jump; the functions of a program are at least 16 apart.
 const JUMP: usize = 14;
@@ -123,7 +123,7 @@ pub(crate) fn set_up() {
         }
     }
     if found[..NEEDED].iter().any(|one| one.0 == 0) {
-        say::line(format_args!(
+        diagnostics::line(format_args!(
             "PAGEMILL_DETOUR: this program does not export all of its allocator; it keeps its own"
         ));
         return;
@@ -134,7 +134,7 @@ pub(crate) fn set_up() {
     let start = first & !(page - 1);
     let len = (last + JUMP).next_multiple_of(page) - start;
     if sys::failed(sys::allow(start, len)) {
-        say::line(format_args!(
+        diagnostics::line(format_args!(
             "PAGEMILL_DETOUR: the program's code cannot be made writable; it keeps its allocator"
         ));
         return;
@@ -148,7 +148,9 @@ pub(crate) fn set_up() {
     }
     // SAFETY: the range is the program's code, which was so before.
     if sys::failed(unsafe { sys::make_code(start, len) }) {
-        say::line(format_args!("PAGEMILL_DETOUR: the program's code cannot be executed any more"));
+        diagnostics::line(format_args!(
+            "PAGEMILL_DETOUR: the program's code cannot be executed any more"
+        ));
         sys::abort();
     }
 }
@@ -260,7 +262,7 @@ unsafe extern "C" fn pointer_info(_pointer: *const u8, info: *mut PointerInfo) {
 /// The functions that never fail end the program instead, as the program's own do.
 fn must(object: *mut u8) -> *mut u8 {
     if object.is_null() {
-        say::line(format_args!("no memory; the program is stopped (SIGABRT)"));
+        diagnostics::line(format_args!("no memory; the program is stopped (SIGABRT)"));
         sys::abort();
     }
     object

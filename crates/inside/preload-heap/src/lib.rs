@@ -19,6 +19,7 @@ mod c;
 mod copied;
 mod cxx;
 mod detour;
+mod diagnostics;
 mod environment;
 mod exit;
 mod fork;
@@ -32,7 +33,6 @@ mod pressure;
 mod raw_fork;
 mod refresh;
 mod report;
-mod say;
 mod settings;
 mod spans;
 mod start;
@@ -69,14 +69,14 @@ fn at_load(_: &Environment) {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     match info.location() {
-        Some(place) => say::line(format_args!(
+        Some(place) => diagnostics::line(format_args!(
             "the heap's own data are wrong at {}:{}: by a write of the program outside its objects \
              (run --heap h finds many), or else by a defect of pagemill, which please report; the program is stopped \
              (SIGABRT)",
             place.file(),
             place.line()
         )),
-        None => say::line(format_args!(
+        None => diagnostics::line(format_args!(
             "the heap's own data are wrong; the program is stopped (SIGABRT)"
         )),
     }

@@ -7,7 +7,7 @@ use pagemill_heap::stats::degraded;
 
 use crate::helper::{self, state};
 use crate::vma_stripe::{self, VMA_STRIPE};
-use crate::{HEAP, copied, pagemill_stats, refresh, say, sys, tls};
+use crate::{HEAP, copied, diagnostics, pagemill_stats, refresh, sys, tls};
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
@@ -196,7 +196,9 @@ impl Os for Linux {
                 ("use after free of", "this object was written after it was freed")
             }
         };
-        say::line(format_args!("{name} {object:p}: {why}; the program is stopped (SIGABRT)"));
+        diagnostics::line(format_args!(
+            "{name} {object:p}: {why}; the program is stopped (SIGABRT)"
+        ));
         sys::abort()
     }
 }

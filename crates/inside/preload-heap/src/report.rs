@@ -6,7 +6,9 @@ use core::sync::atomic::Ordering;
 
 use crate::helper::{self, state};
 use crate::line::Line;
-use crate::{HEAP, fork, interim, libc, pagemill_stats, say, settings, start, sys, thread, tls};
+use crate::{
+    HEAP, diagnostics, fork, interim, libc, pagemill_stats, settings, start, sys, thread, tls,
+};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]
@@ -155,7 +157,7 @@ pub(crate) fn control(name: &[u8], new: Option<usize>) -> Option<usize> {
 }
 
 extern "C" fn at_exit() {
-    say::pending();
+    diagnostics::pending();
     if HEAP.config().hardened {
         // What the check finds ends the program, whose output is still in its streams.
         type Flush = unsafe extern "C" fn(*mut c_void) -> c_int;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pagemill_heap::stats;
 
 use crate::helper::state;
-use crate::{HEAP, copied, environment, exit, fork, pagemill_stats, say, settings, sys};
+use crate::{HEAP, copied, diagnostics, environment, exit, fork, pagemill_stats, settings, sys};
 
 /// Returns when the heap has started.
 #[inline]
@@ -42,7 +42,7 @@ fn start() {
     fork::register();
     for unusable in settings.unusable() {
         let (variable, value, valid) = (unusable.variable, unusable.value(), unusable.valid);
-        say::unusable(format_args!(
+        diagnostics::unusable(format_args!(
             "{variable}={value} cannot be used; the default holds: {valid}"
         ));
     }

@@ -91,12 +91,12 @@ pub(crate) unsafe fn pass(memory: *mut c_void) {
     let size = unsafe { memory.cast::<usize>().sub(1).read() };
     let hash = memory.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     if size >= LARGE || hash.is_multiple_of(ONE_IN) {
-        look(size >= LARGE);
+        sample(size >= LARGE);
     }
 }
 
 #[cold]
-fn look(large: bool) {
+fn sample(large: bool) {
     // Threads may lose each other's counts: it is a matter of how often.
     let looked = LOOKED.load(Ordering::Relaxed).wrapping_add(1);
     LOOKED.store(looked, Ordering::Relaxed);

@@ -58,7 +58,7 @@ pub(crate) extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 sys::nap(1 << 60);
             }
         }
-        let pause = watch.look();
+        let pause = watch.tick();
         if HELPER.bell.load(Ordering::Acquire) == bell {
             sys::futex_wait(&HELPER.bell, bell, Some(sys::Timespec::from_ns(pause)));
         }
@@ -106,7 +106,7 @@ impl Watch {
     }
 
     /// Looks, trims if it is time to, and says how long to sleep.
-    fn look(&mut self) -> u64 {
+    fn tick(&mut self) -> u64 {
         let (now, work) = (sys::clock(sys::CLOCK_MONOTONIC), work());
         let (span, worked) = (now - self.looked.0, work.saturating_sub(self.looked.1));
         self.looked = (now, work);

@@ -147,7 +147,7 @@ struct Measured {
 
 /// What a cell tells that has brought memory into its state.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-struct Look {
+struct MemoryState {
     zones: Vec<ZoneFreeMemory>,
     note: String,
     reads: Option<[f64; 2]>,
@@ -220,7 +220,7 @@ impl Outcome {
                     continue;
                 };
                 program.add(cell, ran);
-                let look: Option<Look> = ran.as_ref().ok().and_then(Ran::read);
+                let look: Option<MemoryState> = ran.as_ref().ok().and_then(Ran::read);
                 let Some(look) = look else { continue };
                 outcome.reads = outcome.reads.or(look.reads);
                 if measured.zones.is_empty() {
@@ -273,7 +273,7 @@ impl<'a> Study<'a> {
     }
 
     /// Brings memory into the state of an arm, unless it is in it; what it is like then.
-    fn bring_about(&mut self, arm: &str, say: &mut dyn FnMut(&str)) -> Result<Option<Look>> {
+    fn bring_about(&mut self, arm: &str, say: &mut dyn FnMut(&str)) -> Result<Option<MemoryState>> {
         let (mode, state) = place(arm).with_context(|| format!("there is no arm {arm:?}"))?;
         let Stage { linux, signals, .. } = self.stage;
         let memory = match &mut self.memory {
@@ -308,7 +308,7 @@ impl<'a> Study<'a> {
         memory.loan.set(thp::DEFRAG, &defrag)?;
         arm.clone_into(&mut memory.arm);
         let zones = FreeMemory::quick(linux)?.zones;
-        Ok(Some(Look { zones, note: note.unwrap_or_default(), reads: memory.reads }))
+        Ok(Some(MemoryState { zones, note: note.unwrap_or_default(), reads: memory.reads }))
     }
 }
 
@@ -503,7 +503,7 @@ mod tests {
             arm: &FILE.arms[4],
             repetition,
         };
-        let look = |note: &str| Look {
+        let look = |note: &str| MemoryState {
             note: note.into(),
             zones: vec![ZoneFreeMemory {
                 node: 0,

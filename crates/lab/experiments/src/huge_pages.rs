@@ -25,8 +25,8 @@
 //! Always true: the settings are on loan, the fragmenter's memory goes with it; a published number is shown and
 //! never used; a run that failed is in the results with its reason.
 
+mod applications;
 mod best_static;
-mod everyday;
 pub mod programs;
 mod report;
 
@@ -185,7 +185,7 @@ pub struct Outcome {
 
 /// What a cell tells beside its figures.
 #[derive(Debug, Default, Deserialize, Serialize)]
-struct Told {
+struct CellDetails {
     /// The unusable free space index at the order of a huge page, before it ran.
     score: f64,
     /// Page faults, of a run that had them recorded.
@@ -357,7 +357,7 @@ impl Series for Policies<'_> {
     fn run(&mut self, cell: &Run, so_far: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
         let (key, is_traced) = place(cell).context("it is no cell of this")?;
         let (state, program, mut arm) = key;
-        let mut told = Told::default();
+        let mut told = CellDetails::default();
         if arm == AGAIN {
             let before = Outcome::of(self.options.clone(), so_far, Vec::new(), false);
             let Some(best) = before.cheapest(state, program) else {
@@ -406,8 +406,8 @@ impl Outcome {
         let mut scores: BTreeMap<&str, f64> = BTreeMap::new();
         for (cell, ran) in finished {
             let Some(((state, program, mut arm), is_traced)) = place(cell) else { continue };
-            let told: Option<Told> = ran.as_ref().ok().and_then(Ran::read);
-            if let Some(Told { score, faults, again }) = told {
+            let told: Option<CellDetails> = ran.as_ref().ok().and_then(Ran::read);
+            if let Some(CellDetails { score, faults, again }) = told {
                 scores.entry(state).or_insert(score);
                 if let Some(known) =
                     again.and_then(|again| policies().into_iter().find(|arm| *arm == again))
@@ -566,21 +566,27 @@ mod tests {
             arm,
             repetition,
         };
-        let ran = |told: &Told| Ran { metrics: figures([("time", 2.0)]), ..Ran::of(told).unwrap() };
+        let ran = |told: &CellDetails| Ran {
+            metrics: figures([("time", 2.0)]),
+            ..Ran::of(told).unwrap()
+        };
         let mut times = Histogram::default();
         times.add(10, 5);
         let finished = [
             (
                 cell("xz.fragmented", "linux-never", 1),
-                Ok(ran(&Told { score: 0.9, ..Told::default() })),
+                Ok(ran(&CellDetails { score: 0.9, ..CellDetails::default() })),
             ),
             (
                 cell("xz.fragmented.faults", "cbmm+", 1),
-                Ok(ran(&Told { faults: Some(times.clone()), ..Told::default() })),
+                Ok(ran(&CellDetails { faults: Some(times.clone()), ..CellDetails::default() })),
             ),
             (
                 cell("xz.fragmented", AGAIN, 2),
-                Ok(ran(&Told { again: Some("linux-never".into()), ..Told::default() })),
+                Ok(ran(&CellDetails {
+                    again: Some("linux-never".into()),
+                    ..CellDetails::default()
+                })),
             ),
             (cell("xz.fragmented", AGAIN, 3), Ok(Ran::default())),
             (cell("gcc.fragmented", "auto", 1), Err("it died".to_owned())),

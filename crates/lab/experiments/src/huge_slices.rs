@@ -44,7 +44,7 @@ use subject::{Arm, Subject};
 
 /// What a cell tells.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-enum Told {
+enum CellDetails {
     Measured(Box<Subject>),
     Round(Vec<Arm>),
 }
@@ -118,13 +118,13 @@ impl Series for Slices<'_> {
         let bench = measured::Bench::new(linux, executable, &cell.case, &self.options)?;
         let mut known = so_far.iter().filter(|(one, _)| one.case == cell.case);
         let known = known.find_map(|(_, ran)| match ran.as_ref().ok()?.read() {
-            Some(Told::Measured(subject)) if cell.arm == ROUND => Some(*subject),
+            Some(CellDetails::Measured(subject)) if cell.arm == ROUND => Some(*subject),
             _ => None,
         });
         let subject = known.map_or_else(|| bench.measure(say), Ok)?;
         Ran::of(&match cell.arm {
-            MEASURED => Told::Measured(Box::new(subject)),
-            _ => Told::Round(bench.round(&subject, cell.repetition, say)?),
+            MEASURED => CellDetails::Measured(Box::new(subject)),
+            _ => CellDetails::Round(bench.round(&subject, cell.repetition, say)?),
         })
     }
 
@@ -181,8 +181,8 @@ impl Outcome {
             for (cell, ran) in finished.iter().filter(|(cell, _)| cell.case == name) {
                 match ran.as_ref().map(Ran::read) {
                     Err(why) => one.failed.push(format!("{} failed: {why}", cell.words())),
-                    Ok(Some(Told::Measured(subject))) => one.subject = Some(*subject),
-                    Ok(Some(Told::Round(runs))) => {
+                    Ok(Some(CellDetails::Measured(subject))) => one.subject = Some(*subject),
+                    Ok(Some(CellDetails::Round(runs))) => {
                         for run in runs {
                             match one.arms.iter_mut().find(|(arm, _)| *arm == run.name) {
                                 Some((_, known)) => known.push(run),
@@ -401,13 +401,13 @@ mod tests {
 
     fn measured(benefits: Vec<(f64, f64)>, sure: usize) -> Result<Ran, String> {
         let subject = Subject { runs: 25, none: Some(1.0), benefits, sure, ..Subject::default() };
-        Ok(Ran::of(&Told::Measured(Box::new(subject))).unwrap())
+        Ok(Ran::of(&CellDetails::Measured(Box::new(subject))).unwrap())
     }
 
     fn round(arms: &[(&str, usize, f64)]) -> Result<Ran, String> {
         let arm =
             |&(name, huge, seconds): &(&str, usize, f64)| Arm { name: name.into(), huge, seconds };
-        Ok(Ran::of(&Told::Round(arms.iter().map(arm).collect())).unwrap())
+        Ok(Ran::of(&CellDetails::Round(arms.iter().map(arm).collect())).unwrap())
     }
 
     fn claims(finished: &[Finished]) -> Vec<Vec<String>> {

@@ -308,7 +308,7 @@ fn cpu(output: &[u8]) -> Result<f64> {
 
 /// What a cell tells beside its figures.
 #[derive(Debug, Deserialize, Serialize)]
-enum Told {
+enum CellDetails {
     /// Where a back end had its events from.
     By(String),
     /// Why it does not run here.
@@ -426,14 +426,14 @@ impl<'a> Traces<'a> {
             Err(why) if ARMS[arm].0 == FAULTS => {
                 bail!("accesses cannot be traced: {}", last_line(&why))
             }
-            Err(why) => return Ran::of(&Told::Missing(last_line(&why))),
+            Err(why) => return Ran::of(&CellDetails::Missing(last_line(&why))),
         };
         let count = |count: u64| count as f64;
         let Traced { cpu, events, pages, intervals, lost } = traced;
         let figures = [count(events), count(pages), count(intervals), count(lost)];
         let names = FIGURES.map(str::to_owned).into_iter();
         let metrics = names.zip([cpu].into_iter().chain(figures)).collect();
-        Ok(Ran { metrics, ..Ran::of(&Told::By(by))? })
+        Ok(Ran { metrics, ..Ran::of(&CellDetails::By(by))? })
     }
 
     /// IS by one pair of intervals.
@@ -451,7 +451,7 @@ impl<'a> Traces<'a> {
         let traced = self.traced(ARMS[0].1, (monitor, log), &workload);
         self.stage.wait(Duration::ZERO)?;
         match traced? {
-            Ok((traced, _)) => Ran::of(&Told::Step(Step { monitor, log, native, traced })),
+            Ok((traced, _)) => Ran::of(&CellDetails::Step(Step { monitor, log, native, traced })),
             Err(why) => bail!("accesses cannot be traced: {}", last_line(&why)),
         }
     }
@@ -557,10 +557,10 @@ impl Series for Traces<'_> {
             // A signal ends the emulator, too.
             self.stage.wait(Duration::ZERO)?;
             return Ran::of(&match checked? {
-                Ok(found) => Told::Checked(found),
+                Ok(found) => CellDetails::Checked(found),
                 Err(why) => {
                     self.hopeless[1] = true;
-                    Told::Missing(last_line(&why))
+                    CellDetails::Missing(last_line(&why))
                 }
             });
         }
@@ -634,11 +634,11 @@ impl Outcome {
 
     /// Takes what a cell came to.
     fn take(&mut self, cell: &Cell, ran: &Ran, finished: &[Finished]) {
-        let told: Option<Told> = ran.read();
+        let told: Option<CellDetails> = ran.read();
         let of = place(&cell.case);
         let (by, missing) = match (told, of) {
-            (Some(Told::Step(step)), _) => return self.sweep.push(step),
-            (Some(Told::Checked(found)), Some((kernel, ..))) => {
+            (Some(CellDetails::Step(step)), _) => return self.sweep.push(step),
+            (Some(CellDetails::Checked(found)), Some((kernel, ..))) => {
                 let [touched, written, touched_in_intervals, written_in_intervals] = found;
                 let pages = Checked {
                     kernel,
@@ -649,11 +649,11 @@ impl Outcome {
                 };
                 return self.checked.push(pages);
             }
-            (Some(Told::Missing(why)), _) if cell.arm == VALIDATED => {
+            (Some(CellDetails::Missing(why)), _) if cell.arm == VALIDATED => {
                 return self.skip(format!("pages held against the emulator's: {why}"));
             }
-            (Some(Told::Missing(why)), _) => (None, Some(why)),
-            (Some(Told::By(by)), _) => (Some(by), None),
+            (Some(CellDetails::Missing(why)), _) => (None, Some(why)),
+            (Some(CellDetails::By(by)), _) => (Some(by), None),
             _ => return,
         };
         let back_end = BACK_ENDS.into_iter().find(|back_end| arm(back_end) == cell.arm);
@@ -747,22 +747,25 @@ mod tests {
             arm,
             repetition,
         };
-        let ran = |cpu: f64, told: Option<Told>| {
+        let ran = |cpu: f64, told: Option<CellDetails>| {
             let metrics = [(FIGURES[0].to_owned(), cpu), (FIGURES[1].to_owned(), 7.0)].into();
             Ran { metrics, ..told.map_or_else(Ran::default, |told| Ran::of(&told).unwrap()) }
         };
-        let by = || Some(Told::By("bpf".into()));
+        let by = || Some(CellDetails::By("bpf".into()));
         let step = Step { monitor: 20.0, log: 500, native: 1.0, traced: Traced::default() };
         let found = Found { exact: 9, missing: 1, extra: 2 };
-        let missing = Told::Missing("no emulator".into());
+        let missing = CellDetails::Missing("no emulator".into());
         let finished = [
             (cell("bt.A.1", UNTRACED, 1), Ok(ran(1.0, None))),
             (cell("bt.A.1", UNTRACED, 2), Ok(ran(2.0, None))),
             (cell("bt.A.1", FAULTS, 1), Ok(ran(3.0, by()))),
             (cell("bt.A.1", FAULTS, 2), Ok(ran(8.0, by()))),
             (cell("bt.W.1", EXACT, 1), Ok(Ran::of(&missing).unwrap())),
-            (cell("bt.W.1", VALIDATED, 1), Ok(Ran::of(&Told::Checked([found; 4])).unwrap())),
-            (cell("sweep.20.500", FAULTS, 1), Ok(Ran::of(&Told::Step(step.clone())).unwrap())),
+            (cell("bt.W.1", VALIDATED, 1), Ok(Ran::of(&CellDetails::Checked([found; 4])).unwrap())),
+            (
+                cell("sweep.20.500", FAULTS, 1),
+                Ok(Ran::of(&CellDetails::Step(step.clone())).unwrap()),
+            ),
             (cell("bt.A.2", arm(NAMES), 1), Err("it died".to_owned())),
         ];
         let of = CellKey { seed: 1, scale: 1.0, window: None };

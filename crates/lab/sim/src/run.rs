@@ -422,7 +422,7 @@ impl<'a> State<'a> {
     }
 
     /// The loads as they are measured.
-    fn told(&mut self, loads: Loads) -> Loads {
+    fn measured(&mut self, loads: Loads) -> Loads {
         let mut measured = |load: Load| {
             let latency_ns = self.errors.measured(load.latency_ns, self.setup.noise);
             Load { latency_ns, ..load }
@@ -451,7 +451,7 @@ impl<'a> State<'a> {
                     / (self.pages.size_of(class) as f64 * self.setup.scale)
             })
             .collect();
-        let told = self.told(loads);
+        let told = self.measured(loads);
         let mut engine = std::mem::replace(&mut self.engine, Engine::Still);
         let (promoted, demoted) = match &mut engine {
             Engine::Still => (0, 0),

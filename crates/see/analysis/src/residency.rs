@@ -32,7 +32,7 @@ pub struct SparseSite {
 
 /// What was live of the allocations of the process that had most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct LiveMemory {
     /// At the end.
     pub live: Bytes,
     /// At most.

@@ -86,7 +86,7 @@ struct Expected {
 }
 
 /// Pages that intervals tell of.
-struct Told {
+struct TouchedPages {
     all: BTreeSet<u64>,
     /// Of these, what some interval may have kept only.
     kept: BTreeSet<u64>,
@@ -127,7 +127,7 @@ struct Fault {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum AccessSource {
     Program,
     Kernel,
     Emulator,
@@ -381,7 +381,7 @@ impl Validation {
         written: bool,
         expected: &Expected,
         (parts, differences): (&mut Tally, &mut Vec<Differs>),
-    ) -> Told {
+    ) -> TouchedPages {
         parts.exact = expected.certain.len() as u64;
         parts.missing = expected.missed.len() as u64;
         let (mut all, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -399,16 +399,16 @@ impl Validation {
                 }
                 match self.by(pid, number, interval, written) {
                     _ if has(&expected.served, number, at) => parts.kernel += 1,
-                    By::Kernel => parts.kernel += 1,
-                    By::Emulator => parts.emulator += 1,
-                    By::Around => parts.around += 1,
-                    By::Kept
+                    AccessSource::Kernel => parts.kernel += 1,
+                    AccessSource::Emulator => parts.emulator += 1,
+                    AccessSource::Around => parts.around += 1,
+                    AccessSource::Kept
                         if left > 0 && before.is_none_or(|row| row.touched.contains(&number)) =>
                     {
                         (parts.kept, left) = (parts.kept + 1, left - 1);
                         kept.insert(number);
                     }
-                    By::Program | By::Kept => {
+                    AccessSource::Program | AccessSource::Kept => {
                         parts.extra += 1;
                         if differences.len() < SHOWN {
                             differences.push((false, number, Some(interval.number)));
@@ -420,7 +420,7 @@ impl Validation {
         let number_of = |at: usize| intervals.get(at).map(|interval| interval.number);
         let missed = expected.missed.iter().take(SHOWN);
         differences.extend(missed.map(|&(at, number)| (true, number, number_of(at))));
-        Told { all, kept }
+        TouchedPages { all, kept }
     }
 
     /// The pages of the whole run, by the kind of memory: those that are expected against those that were told.
@@ -429,7 +429,7 @@ impl Validation {
         pid: Pid,
         written: bool,
         kinds: &HashMap<ProcessAddress, &'static str>,
-        (expected, Told { all, kept }): (&Expected, &Told),
+        (expected, TouchedPages { all, kept }): (&Expected, &TouchedPages),
         differences: &mut Vec<Differs>,
     ) -> BTreeMap<&'static str, Tally> {
         let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
@@ -462,11 +462,11 @@ impl Validation {
                 }
                 (false, _) if expected.served.contains_key(&number) => tally.kernel += 1,
                 (false, _) => match self.by(pid, number, &always, written) {
-                    By::Kernel => tally.kernel += 1,
-                    By::Emulator => tally.emulator += 1,
-                    By::Around => tally.around += 1,
-                    By::Kept if kept.contains(&number) => tally.kept += 1,
-                    By::Program | By::Kept => {
+                    AccessSource::Kernel => tally.kernel += 1,
+                    AccessSource::Emulator => tally.emulator += 1,
+                    AccessSource::Around => tally.around += 1,
+                    AccessSource::Kept if kept.contains(&number) => tally.kept += 1,
+                    AccessSource::Program | AccessSource::Kept => {
                         tally.extra += 1;
                         differences.push((false, number, None));
                     }
@@ -477,12 +477,12 @@ impl Validation {
     }
 
     /// Who touched a page in an interval that the program did not: whoever all its faults there are by.
-    fn by(&self, pid: Pid, number: u64, interval: &Interval, written: bool) -> By {
+    fn by(&self, pid: Pid, number: u64, interval: &Interval, written: bool) -> AccessSource {
         let faults = self.faults.get(&ProcessPage::new(pid, number)).into_iter().flatten();
         let faults = faults.filter(|fault| fault.time <= interval.ended);
         // Only the kernel makes a page writable without a fault.
         if written && !faults.clone().any(|fault| fault.time >= interval.from) {
-            return By::Kernel;
+            return AccessSource::Kernel;
         }
         let faults = faults.filter(|fault| fault.write || !written);
         // A fault begins some time before its page is there.
@@ -491,7 +491,7 @@ impl Validation {
             .filter(|fault| fault.time < interval.from && interval.from - fault.time < IN_PROGRESS);
         let mut inside = faults.filter(|fault| fault.time >= interval.from).peekable();
         if !written && inside.peek().is_none() && self.is_around_a_fault(pid, number, interval) {
-            return By::Around;
+            return AccessSource::Around;
         }
         let own = inside.peek().is_some();
         let last = before.max_by_key(|fault| fault.time).filter(|_| !own);
@@ -501,13 +501,13 @@ impl Validation {
             let in_file =
                 self.mappings.at(pid, fault.instruction).is_some_and(|(_, (file, _))| *file);
             match (fault.in_kernel, in_file) {
-                (true, _) => by = by.or(Some(By::Kernel)),
-                (_, true) => by = by.or(Some(By::Emulator)),
-                _ if own => return By::Program,
-                _ => return By::Kept,
+                (true, _) => by = by.or(Some(AccessSource::Kernel)),
+                (_, true) => by = by.or(Some(AccessSource::Emulator)),
+                _ if own => return AccessSource::Program,
+                _ => return AccessSource::Kept,
             }
         }
-        by.unwrap_or(By::Kept)
+        by.unwrap_or(AccessSource::Kept)
     }
 
     /// Whether the kernel may have mapped this page of a file with another that the interval has a fault on.

@@ -3,7 +3,7 @@
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use crate::draw::says::{Sentence, faults_say, memory_says};
+use crate::draw::sentences::{Sentence, faults_say, memory_says};
 use crate::feed::Feed;
 use crate::state::State;
 use crate::state::faults::MINUTE;

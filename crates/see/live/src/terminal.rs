@@ -259,16 +259,16 @@ pub fn watch(
     let mut surroundings = around();
     let mut next = Instant::now();
     // The first frame has something to show.
-    feed.look(state)?;
+    feed.refresh(state)?;
     let keyboard = keyboard()?;
     let signalled = signals.descriptor()?;
     loop {
         if !feed.condition().over {
-            feed.look(state)?;
+            feed.refresh(state)?;
         }
         if Instant::now() >= next {
             if !view.held {
-                feed.settle(state)?;
+                feed.flush(state)?;
                 surroundings = around();
                 draw(&mut shown, feed, state, view, &surroundings)?;
             }

@@ -25,7 +25,7 @@ impl Feed for Panics {
     fn due(&self) -> Instant {
         Instant::now()
     }
-    fn look(&mut self, _: &mut State) -> Result<()> {
+    fn refresh(&mut self, _: &mut State) -> Result<()> {
         self.1 += 1;
         if self.1 > 2 {
             fs::write(self.2.join("within"), modes()).unwrap();

@@ -413,7 +413,7 @@ mod tests {
     const PAGE: u64 = 4096;
 
     /// Two processes; each interval's mappings are told after its accesses, as of its beginning.
-    fn told() -> Vec<Event> {
+    fn events() -> Vec<Event> {
         let mut events = Vec::new();
         for interval in 0..3 {
             let began = interval * 1_000_000;
@@ -474,7 +474,7 @@ mod tests {
         let meta = Meta { page_size: Bytes(PAGE), ..Meta::default() };
         let mut writer = Writer::create(room.path().join("one"), meta, false, None).unwrap();
         let mut live = Live::begin(Nanos(0), PAGE, true);
-        for event in told() {
+        for event in events() {
             live.event(&event);
             writer.event(&event).unwrap();
             if let Event::Touched(row) = &event {
@@ -511,7 +511,7 @@ mod tests {
         let meta = Meta { page_size: Bytes(PAGE), ..Meta::default() };
         let mut writer = Writer::create(room.path().join("one"), meta, false, None).unwrap();
         let mut live = Live::begin(Nanos(0), PAGE, true);
-        for event in told() {
+        for event in events() {
             writer.event(&event).unwrap();
         }
         live.to = None;

@@ -64,7 +64,7 @@ pub struct Place {
 
 /// What was seen of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ChunkUse {
     /// Most base pages that were there at a time.
     pub pages: u64,
     /// Whether it was one huge page.
@@ -83,9 +83,9 @@ pub trait Watch {
 
 /// Nobody watches.
 #[derive(Debug)]
-pub struct Alone;
+pub struct Unwatched;
 
-impl Watch for Alone {
+impl Watch for Unwatched {
     fn suspended(&mut self, _: Pid) -> Result<()> {
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Watch for Alone {
 }
 
 /// What was seen of a program: by the name that the kernel has for it.
-pub type Chunks = BTreeMap<Place, Seen>;
+pub type Chunks = BTreeMap<Place, ChunkUse>;
 
 /// A run.
 #[derive(Clone, Debug)]

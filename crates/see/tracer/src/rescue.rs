@@ -25,9 +25,9 @@ use crate::stopped::{again, calm, comes_out};
 const STOP: Duration = Duration::from_secs(5);
 
 /// Stopped threads of a process, let go at the end.
-struct Held(Vec<Pid>);
+struct StoppedThreads(Vec<Pid>);
 
-impl Drop for Held {
+impl Drop for StoppedThreads {
     fn drop(&mut self) {
         for &thread in &self.0 {
             // It may have been killed.
@@ -42,7 +42,7 @@ pub(crate) fn rescue(thread: Pid, unmake: &dyn Fn()) -> Result<()> {
     let linux = Linux::live();
     let pid = linux.thread_group(thread)?;
     let (memory, number) = memory_file(&linux, pid)?;
-    let mut held = Held(Vec::new());
+    let mut held = StoppedThreads(Vec::new());
     hold(&linux, pid, thread, &mut held, unmake)?;
     let own = |mapping: &Mapping| mapping.name.starts_with(OURS) && !in_resident(mapping);
     let site = Site::find(&linux, pid)?;
@@ -81,7 +81,13 @@ fn memory_file(linux: &Linux, pid: Pid) -> Result<(File, i64)> {
 }
 
 /// Stops all threads of a process, of which `asks` waits in a call.
-fn hold(linux: &Linux, pid: Pid, asks: Pid, held: &mut Held, unmake: &dyn Fn()) -> Result<()> {
+fn hold(
+    linux: &Linux,
+    pid: Pid,
+    asks: Pid,
+    held: &mut StoppedThreads,
+    unmake: &dyn Fn(),
+) -> Result<()> {
     let limit = Instant::now() + STOP;
     let mut waiting = Vec::new();
     let mut unmade = false;

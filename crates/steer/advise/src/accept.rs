@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use pagemill_model::Nanos;
 
-use crate::look::bytes;
+use crate::observation::bytes;
 use crate::trial::{Ending, Run, Stage};
 
 /// Whether the command can be judged by runs of it.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::arm::{Arm, State};
 use crate::glance::grouped;
 use crate::lever::Start;
-use crate::look::{bytes, seconds, wrapped};
+use crate::observation::{bytes, seconds, wrapped};
 use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};
 use crate::session::{Advice, NOT_ASKED};
 
@@ -597,7 +597,7 @@ mod tests {
     use super::*;
     use crate::lever::{Estimate, Lever};
     use crate::levers::REGISTRY;
-    use crate::look::RunObservation;
+    use crate::observation::RunObservation;
     use crate::session::options;
 
     #[test]

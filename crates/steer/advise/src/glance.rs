@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::hugepages::HugePageFold;
-use pagemill_control::run_memory::{Memory, descendants, look};
+use pagemill_control::run_memory::{Memory, descendants, sample};
 use pagemill_kernel::huge_pages_of::Pages;
 use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Linux, psi, scheduling};
@@ -32,8 +32,8 @@ use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
 use crate::levers::colder::Colder;
 use crate::levers::plain::PLAIN;
-use crate::look::{RunObservation, wrapped};
 use crate::marks::Marks;
+use crate::observation::{RunObservation, wrapped};
 
 /// Time between two looks, in times of what one takes, and at the least.
 const PAUSES: u32 = 200;
@@ -102,7 +102,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     loop {
         let now = Instant::now();
         let seconds = (now - begun).as_secs_f64();
-        let seen = look(linux, &descendants(linux, &[pid]));
+        let seen = sample(linux, &descendants(linux, &[pid]));
         let seen =
             seen.with_context(|| format!("process {pid} has ended, or may not be looked at"))?;
         looks.push(Memory { seconds, ..seen });
@@ -631,7 +631,7 @@ mod tests {
     fn what_a_lever_frees_is_said_before_what_slower_memory_may_hold() {
         let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
         let look = Memory { bytes: 100 << 20, anonymous: 100 << 20, ..Memory::default() };
-        let cold = Some(crate::look::Cold { bytes: 98 << 20, seconds: 10.0, range: None });
+        let cold = Some(crate::observation::Cold { bytes: 98 << 20, seconds: 10.0, range: None });
         let told = |free: u64| {
             let pieces = free << 20;
             let malloc = MallocFree { heap: 99 << 20, free: pieces, returnable: 0, pieces };

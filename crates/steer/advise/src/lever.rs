@@ -13,7 +13,7 @@ use pagemill_launch::program::{self, Verdict};
 use pagemill_model::Pid;
 
 pub use crate::estimate::Estimate;
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// One way.
 pub trait Lever: Sync {

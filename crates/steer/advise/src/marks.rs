@@ -25,7 +25,7 @@ use pagemill_model::page::HUGE;
 use pagemill_model::{PageRange, Pid};
 use std::time::Duration;
 
-use crate::look::{Bounds, Cold};
+use crate::observation::{Bounds, Cold};
 
 /// What an access to a marked page costs the program more than to another: 0.3 us was measured in 512 MiB of a guest,
 /// 0.9 us in 256 MiB of a busy one.

@@ -18,7 +18,7 @@ use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
 use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
-use crate::look::{Cold, RunObservation};
+use crate::observation::{Cold, RunObservation};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;

@@ -56,7 +56,7 @@ impl<'a> Stall<'a> {
     }
 
     /// One look, at `now`.
-    pub fn look(&mut self, now: Instant) -> Found {
+    pub fn sample(&mut self, now: Instant) -> Found {
         let pids = descendants(self.linux, &[self.pid]);
         let stats: Vec<_> = pids.iter().filter_map(|pid| self.linux.stat(*pid).ok()).collect();
         let cpu: f64 = stats.iter().map(|stat| (stat.user + stat.system).as_secs_f64()).sum();
@@ -119,9 +119,9 @@ mod tests {
             let sleeper = sleeper(input);
             let mut stall = Stall::begin(&linux, Pid(sleeper.id()));
             let later = |seconds| Instant::now() + Duration::from_secs(seconds);
-            assert_eq!(stall.look(later(5)), Found::Nothing, "not long enough");
-            assert_eq!(stall.look(later(20)), Found::Rests(waits));
-            assert_eq!(stall.look(later(40)), Found::Nothing, "told once");
+            assert_eq!(stall.sample(later(5)), Found::Nothing, "not long enough");
+            assert_eq!(stall.sample(later(20)), Found::Rests(waits));
+            assert_eq!(stall.sample(later(40)), Found::Nothing, "told once");
             end(sleeper);
         }
     }
@@ -138,7 +138,7 @@ mod tests {
             assert!(begun.elapsed() < end_of_patience);
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(stall.look(Instant::now() + Duration::from_secs(5)), Found::Stopped);
+        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(5)), Found::Stopped);
         end(sleeper);
         let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let mut stall = Stall::begin(&linux, Pid(busy.id()));
@@ -146,7 +146,7 @@ mod tests {
             assert!(begun.elapsed() < end_of_patience);
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(stall.look(Instant::now() + Duration::from_secs(20)), Found::Nothing);
+        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(20)), Found::Nothing);
         end(busy);
     }
 }

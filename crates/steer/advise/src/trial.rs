@@ -128,7 +128,7 @@ impl Stage<'_> {
         let kills = Kills::begin(group.as_deref().or(ours.as_ref()));
         let watched = timed(
             command,
-            |pid, over| Seen::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
+            |pid, over| RunSamples::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
             |child| self.attend(child, manner, beat),
         )?;
         let (run, seen) = match watched {
@@ -242,7 +242,7 @@ impl Stage<'_> {
                 stop(child)?;
                 return Err(Interrupted(signal).into());
             }
-            match stall.look(Instant::now()) {
+            match stall.sample(Instant::now()) {
                 Found::Stopped => {
                     stop(child)?;
                     return Ok(Ending::Stopped);
@@ -308,7 +308,7 @@ fn group(linux: &Linux) -> Option<cgroup::Child> {
 
 /// What was seen of a run while it ran.
 #[derive(Default)]
-struct Seen {
+struct RunSamples {
     looks: Vec<Memory>,
     marks: Vec<f64>,
     live: Option<u64>,
@@ -418,7 +418,7 @@ struct HeapOf<'a> {
 impl HeapOf<'_> {
     /// Finds the heap of this process, if that is not known. One that executes another program has another heap, and
     /// the same number.
-    fn look(&mut self, pid: Pid) {
+    fn locate(&mut self, pid: Pid) {
         let whose = (pid, std::fs::read_link(self.linux.process_file(pid, "exe")).ok());
         if self.found.as_ref().is_none_or(|(known, _)| *known != whose) {
             let page = stats_page::locate(self.linux, pid).ok().flatten();
@@ -432,7 +432,7 @@ impl HeapOf<'_> {
     }
 }
 
-impl Seen {
+impl RunSamples {
     /// Pages are marked as not accessed when the run is this old, and again each time that it is twice as old: so the
     /// last mark is at least half of the run before its end.
     const FIRST_MARK: f64 = 0.1;
@@ -458,7 +458,7 @@ impl Seen {
         let mut resting = Resting { linux, last: None, told: None, silent: 0 };
         let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
         while !over.load(Ordering::Relaxed) {
-            if let Some(look) = watch.look(&[pid]).filter(executes) {
+            if let Some(look) = watch.sample(&[pid]).filter(executes) {
                 seen.looks.push(look);
                 if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
                     seen.marks.push(look.seconds);
@@ -470,7 +470,7 @@ impl Seen {
                     seen.malloc = if free.free >= most { Some(free) } else { seen.malloc };
                 }
                 if heap {
-                    heaps.look(look.largest);
+                    heaps.locate(look.largest);
                     seen.live = seen.live.max(heaps.live());
                 }
             }

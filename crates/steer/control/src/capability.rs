@@ -3,7 +3,7 @@
 //! `doctor` prints all rows; a test or a verb that depends on one asks for that row, so that what
 //! doctor says and what they do cannot differ. No probe changes anything that outlives it.
 
-mod found;
+mod finding;
 mod tracing;
 
 use std::os::unix::fs::FileExt;
@@ -24,8 +24,8 @@ use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm
 use pagemill_model::{PageRange, Pid};
 use serde::Serialize;
 
-use found::Found;
-pub use found::Status;
+use finding::Finding;
+pub use finding::Status;
 use pagemill_launch::library;
 use pagemill_launch::stats_page::{self, Snapshot};
 
@@ -47,7 +47,7 @@ pub struct Row {
     pub fix: Option<String>,
 }
 
-type Probe = fn(&Linux) -> Found;
+type Probe = fn(&Linux) -> Finding;
 
 /// Name, kernel release, use, probe: in the order in which doctor prints them.
 const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
@@ -162,7 +162,7 @@ pub fn all(linux: &Linux) -> Vec<Row> {
     CAPABILITIES
         .iter()
         .map(|&(name, since, used_for, probe)| {
-            let Found { status, finding, fix } = probe(linux);
+            let Finding { status, finding, fix } = probe(linux);
             Row { name, status, finding, since, used_for, fix }
         })
         .collect()
@@ -172,24 +172,24 @@ fn me(linux: &Linux) -> Option<ProcessStatus> {
     linux.status(Pid::own()).or_else(|_| Linux::live().status(Pid::own())).ok()
 }
 
-fn preload_library(_: &Linux) -> Found {
+fn preload_library(_: &Linux) -> Finding {
     const BUILD: &str = "cargo build --profile preload -p pagemill-preload-heap && \
                          export PAGEMILL_LIB=$PWD/target/preload/libpagemill_heap.so";
     let path = match library::find_heap() {
         Ok(path) => path,
-        Err(error) => return Found::missing(format!("{error:#}"), BUILD),
+        Err(error) => return Finding::missing(format!("{error:#}"), BUILD),
     };
     let place = path.display();
     match heap_of_a_child(&path) {
         Ok(Some(snapshot)) => {
             let config = snapshot.config_name().unwrap_or("unknown");
-            Found::ok(format!("{place}; a program ran on it, configuration {config}"))
+            Finding::ok(format!("{place}; a program ran on it, configuration {config}"))
         }
-        Ok(None) => Found::missing(
+        Ok(None) => Finding::missing(
             format!("{place}: a program that preloads it does not run on its heap"),
             BUILD,
         ),
-        Err(error) => Found::degraded(
+        Err(error) => Finding::degraded(
             format!("{place}; whether it works cannot be seen: {error}"),
             "run doctor as root",
         ),
@@ -219,33 +219,33 @@ fn heap_of_a_child(library: &Path) -> Result<Option<Snapshot>, Error> {
     snapshot
 }
 
-fn ksm(linux: &Linux) -> Found {
+fn ksm(linux: &Linux) -> Finding {
     const SIDE_CHANNEL: &str = "side channel: whoever can offer a page can tell by the time of a write \
                                 whether another program holds the same content";
     const FIX: &str = "boot a kernel with CONFIG_KSM=y; without it the back end remap is used";
     let settings = match linux.ksm_settings().and_then(|found| ksm::try_to_offer().map(|()| found))
     {
         Ok(settings) => settings,
-        Err(error) => return Found::missing(error.to_string(), FIX),
+        Err(error) => return Finding::missing(error.to_string(), FIX),
     };
     let directory = pagemill_kernel::loan::directory(linux);
     if let Ok(Some(_)) = ksm_loan::left_over(&directory) {
-        return Found::degraded(
+        return Finding::degraded(
             "a pagemill run --ksm was killed and left the settings of ksmd changed",
             "sudo pagemill run -- true",
         );
     }
     if let Some(holder) = ksm_loan::borrowers(&directory).unwrap_or_default().first() {
-        return Found::ok(format!(
+        return Finding::ok(format!(
             "governed by pagemill run --ksm (process {holder}); {SIDE_CHANNEL}"
         ));
     }
     match (settings.run, linux.may_set_ksm()) {
-        (Run::Merge, _) => Found::ok(format!(
+        (Run::Merge, _) => Finding::ok(format!(
             "ksmd runs, started by the administrator or a service (ksmtuned, systemd); {SIDE_CHANNEL}"
         )),
-        (_, Ok(())) => Found::ok(format!("ksmd rests; run --ksm may start it; {SIDE_CHANNEL}")),
-        (_, Err(_)) => Found::degraded(
+        (_, Ok(())) => Finding::ok(format!("ksmd rests; run --ksm may start it; {SIDE_CHANNEL}")),
+        (_, Err(_)) => Finding::degraded(
             format!("ksmd rests and this user may not start it; {SIDE_CHANNEL}"),
             "sudo pagemill run --ksm -- COMMAND",
         ),
@@ -265,7 +265,7 @@ const FULL_USERFAULTFD: &str =
 const NO_USERFAULTFD: &str =
     "boot a kernel with CONFIG_USERFAULTFD=y, or allow userfaultfd(2) in the seccomp profile";
 
-fn userfaultfd(linux: &Linux) -> Found {
+fn userfaultfd(linux: &Linux) -> Finding {
     let open_to_all = match userfaultfd::unprivileged(linux) {
         Ok(true) => "; vm.unprivileged_userfaultfd is 1",
         _ => "",
@@ -273,68 +273,68 @@ fn userfaultfd(linux: &Linux) -> Found {
     match best_userfaultfd(linux) {
         Ok(fd) => match fd.way() {
             OpenMethod::SystemCall => {
-                Found::ok(format!("by system call, kernel faults too{open_to_all}"))
+                Finding::ok(format!("by system call, kernel faults too{open_to_all}"))
             }
-            OpenMethod::Device => Found::ok("by /dev/userfaultfd, kernel faults too"),
-            OpenMethod::UserModeOnly => Found::degraded(
+            OpenMethod::Device => Finding::ok("by /dev/userfaultfd, kernel faults too"),
+            OpenMethod::UserModeOnly => Finding::degraded(
                 "user-mode faults only: system calls cannot be held, so nothing is merged by remap",
                 FULL_USERFAULTFD,
             ),
         },
-        Err(error) => Found::missing(error.to_string(), NO_USERFAULTFD),
+        Err(error) => Finding::missing(error.to_string(), NO_USERFAULTFD),
     }
 }
 
-fn write_protect(linux: &Linux) -> Found {
+fn write_protect(linux: &Linux) -> Finding {
     let fd = match best_userfaultfd(linux) {
         Ok(fd) => fd,
-        Err(error) => return Found::missing(error.to_string(), NO_USERFAULTFD),
+        Err(error) => return Finding::missing(error.to_string(), NO_USERFAULTFD),
     };
     if !fd.features().write_protect() {
-        return Found::missing(
+        return Finding::missing(
             "this kernel's userfaultfd has no write protection",
             "boot kernel 5.7 or newer (x86_64) or 6.10 (aarch64)",
         );
     }
     if !fd.features().write_protect_unpopulated() {
-        return Found::degraded(
+        return Finding::degraded(
             "pages that do not exist yet cannot be protected, so nothing is merged by remap",
             "boot kernel 6.4 or newer (aarch64: 6.10)",
         );
     }
     match (fd.holds(Writer::Program), fd.holds(Writer::Kernel)) {
         (Ok(true), Ok(true)) => {
-            Found::ok("a thread and a read(2) were held; pages that do not exist yet included")
+            Finding::ok("a thread and a read(2) were held; pages that do not exist yet included")
         }
-        (Ok(true), Ok(false)) => Found::degraded(
+        (Ok(true), Ok(false)) => Finding::degraded(
             "a thread was held, a read(2) was not: nothing is merged by remap",
             FULL_USERFAULTFD,
         ),
-        (Err(error), _) | (_, Err(error)) => Found::missing(error.to_string(), NO_USERFAULTFD),
-        (Ok(false), _) => Found::missing(
+        (Err(error), _) | (_, Err(error)) => Finding::missing(error.to_string(), NO_USERFAULTFD),
+        (Ok(false), _) => Finding::missing(
             "a write got through the protection",
             "report this kernel: the barrier does not hold",
         ),
     }
 }
 
-fn move_pages(linux: &Linux) -> Found {
+fn move_pages(linux: &Linux) -> Finding {
     match best_userfaultfd(linux).map(|fd| (fd.features().move_pages(), fd.moves())) {
-        Ok((true, Ok(true))) => Found::ok("a page was moved"),
+        Ok((true, Ok(true))) => Finding::ok("a page was moved"),
         Ok((true, Ok(false))) => {
-            Found::missing("a moved page lost its content", "report this kernel")
+            Finding::missing("a moved page lost its content", "report this kernel")
         }
-        Ok((true, Err(error))) => Found::missing(error.to_string(), NO_USERFAULTFD),
-        Ok((false, _)) => Found::missing(
+        Ok((true, Err(error))) => Finding::missing(error.to_string(), NO_USERFAULTFD),
+        Ok((false, _)) => Finding::missing(
             "this kernel's userfaultfd does not move pages; programs that use io_uring, AIO or O_DIRECT are not \
              compacted by remap",
             "boot kernel 6.8 or newer",
         ),
-        Err(error) => Found::missing(error.to_string(), NO_USERFAULTFD),
+        Err(error) => Finding::missing(error.to_string(), NO_USERFAULTFD),
     }
 }
 
-fn memfd(_: &Linux) -> Found {
+fn memfd(_: &Linux) -> Finding {
     let page = page_size();
     let tried = memfd::create(c"pagemill-doctor").and_then(|file| {
         let failed = |error| Error::io("write to", "a memfd", error);
@@ -342,15 +342,15 @@ fn memfd(_: &Linux) -> Found {
         memfd::punch_hole(&file, 0, page as u64)
     });
     match tried {
-        Ok(()) => Found::ok("created, written, and a page given back"),
-        Err(error) => Found::missing(
+        Ok(()) => Finding::ok("created, written, and a page given back"),
+        Err(error) => Finding::missing(
             error.to_string(),
             "allow memfd_create(2) and fallocate(2) in the container's seccomp profile",
         ),
     }
 }
 
-fn max_map_count(linux: &Linux) -> Found {
+fn max_map_count(linux: &Linux) -> Finding {
     /// What recent distributions set.
     const AMPLE: u64 = 1_048_576;
     let fix = format!("sudo sysctl vm.max_map_count={AMPLE}");
@@ -358,59 +358,59 @@ fn max_map_count(linux: &Linux) -> Found {
         Ok(count) => {
             // Half is left to the program itself, and a unit may split a mapping in two.
             let finding = format!("{count}: remap can merge at most {} units a process", count / 4);
-            if count < AMPLE / 4 { Found::degraded(finding, fix) } else { Found::ok(finding) }
+            if count < AMPLE / 4 { Finding::degraded(finding, fix) } else { Finding::ok(finding) }
         }
-        Err(error) => Found::missing(error.to_string(), fix),
+        Err(error) => Finding::missing(error.to_string(), fix),
     }
 }
 
-fn cgroup(linux: &Linux) -> Found {
+fn cgroup(linux: &Linux) -> Finding {
     const MOUNT: &str = "sudo mount -t cgroup2 none /sys/fs/cgroup";
     const DELEGATE: &str =
         "systemd-run --user --scope -p Delegate=yes -- pagemill …   (or run as root)";
     let group = match linux.memory_cgroup(Pid::own()) {
         Ok(group) => group,
-        Err(error) => return Found::missing(error.to_string(), MOUNT),
+        Err(error) => return Finding::missing(error.to_string(), MOUNT),
     };
     let place = format!("version {}, {}", group.version() as u8 + 1, group.directory().display());
     let readable = group.charge();
     match (&readable, group.create(&format!("doctor-{}", std::process::id()))) {
-        (Err(error), Err(_)) => Found::missing(format!("{place}: {error}"), DELEGATE),
+        (Err(error), Err(_)) => Finding::missing(format!("{place}: {error}"), DELEGATE),
         (_, Ok(child)) => match child.charge() {
             Ok(charge) => {
                 let kernel = if charge.kernel.is_some() { "with" } else { "without" };
-                Found::ok(format!(
+                Finding::ok(format!(
                     "{place}; groups can be created and read, {kernel} kernel memory"
                 ))
             }
-            Err(error) => Found::degraded(format!("{place}: {error}"), DELEGATE),
+            Err(error) => Finding::degraded(format!("{place}: {error}"), DELEGATE),
         },
         (Ok(_), Err(error)) => {
-            Found::degraded(format!("{place}; readable, but: {error}"), DELEGATE)
+            Finding::degraded(format!("{place}; readable, but: {error}"), DELEGATE)
         }
     }
 }
 
-fn psi(linux: &Linux) -> Found {
+fn psi(linux: &Linux) -> Finding {
     const FIX: &str = "boot with psi=1 on the kernel's command line (CONFIG_PSI=y)";
     let pressure = match linux.pressure(Resource::Memory) {
         Ok(pressure) => pressure,
-        Err(error) => return Found::missing(error.to_string(), FIX),
+        Err(error) => return Finding::missing(error.to_string(), FIX),
     };
     let now = format!("some task waits for memory {} % of the time", pressure.some.avg10);
     let (stall, window) = (Duration::from_millis(200), Duration::from_secs(2));
     match Trigger::open(&linux.pressure_file(Resource::Memory), StallKind::Some, stall, window) {
-        Ok(_) => Found::ok(format!("{now}; triggers can be set")),
+        Ok(_) => Finding::ok(format!("{now}; triggers can be set")),
         Err(error) => {
-            Found::degraded(format!("{now}; {error}"), "use kernel 6.5 or newer, or run as root")
+            Finding::degraded(format!("{now}; {error}"), "use kernel 6.5 or newer, or run as root")
         }
     }
 }
 
-fn real_time(_: &Linux) -> Found {
+fn real_time(_: &Linux) -> Finding {
     match scheduling::real_time_is_allowed() {
-        Ok(()) => Found::ok("the helper is a real-time thread of the lowest priority"),
-        Err(error) => Found::degraded(
+        Ok(()) => Finding::ok("the helper is a real-time thread of the lowest priority"),
+        Err(error) => Finding::degraded(
             format!(
                 "{error}: the helper has niceness -15 or the program's own; readers of smaps_rollup and top can make \
                  it, and who waits for it, wait"
@@ -421,13 +421,13 @@ fn real_time(_: &Linux) -> Found {
     }
 }
 
-fn thp(linux: &Linux) -> Found {
+fn thp(linux: &Linux) -> Finding {
     const FIX: &str = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled";
     let (enabled, largest) = match (linux.thp_enabled(), linux.thp_pmd_size()) {
         (Ok(enabled), Ok(size)) => (enabled.active, size),
         (Err(error), _) | (_, Err(error)) => {
             let fix = "boot a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y";
-            return Found::missing(error.to_string(), fix);
+            return Finding::missing(error.to_string(), fix);
         }
     };
     let shared = linux.thp_shmem_enabled().map_or("unknown".into(), |choice| choice.active);
@@ -446,59 +446,61 @@ fn thp(linux: &Linux) -> Found {
     };
     let finding =
         format!("{} MiB pages: {enabled}; shared memory: {shared}; {multi}", largest >> 20);
-    if enabled == "never" { Found::degraded(finding, FIX) } else { Found::ok(finding) }
+    if enabled == "never" { Finding::degraded(finding, FIX) } else { Finding::ok(finding) }
 }
 
-fn fragmentation(linux: &Linux) -> Found {
+fn fragmentation(linux: &Linux) -> Finding {
     const ROOT: &str = "sudo pagemill frag …";
     let zones = match linux.buddyinfo() {
         Ok(zones) => zones.len(),
-        Err(error) => return Found::missing(error.to_string(), "mount /proc"),
+        Err(error) => return Finding::missing(error.to_string(), "mount /proc"),
     };
     let seen = format!("free memory of {zones} zones by order");
     let left = pagemill_kernel::loan::left_over_files(&pagemill_kernel::loan::directory(linux));
     if let Some((name, _)) = left.unwrap_or_default().first() {
-        return Found::degraded(
+        return Finding::degraded(
             format!("{seen}; a killed pagemill left settings changed ({name})"),
             "sudo pagemill frag show",
         );
     }
     match (linux.may_compact(), linux.pagetypeinfo()) {
-        (Ok(()), Ok(_)) => Found::ok(format!("{seen} and mobility; it may be compacted")),
-        (Ok(()), Err(error)) => Found::degraded(format!("{seen}; {error}"), ROOT),
-        (Err(error), _) if error.kind() == Kind::NotFound => Found::degraded(
+        (Ok(()), Ok(_)) => Finding::ok(format!("{seen} and mobility; it may be compacted")),
+        (Ok(()), Err(error)) => Finding::degraded(format!("{seen}; {error}"), ROOT),
+        (Err(error), _) if error.kind() == Kind::NotFound => Finding::degraded(
             format!("{seen}; this kernel cannot compact"),
             "boot a kernel with CONFIG_COMPACTION=y",
         ),
-        (Err(_), _) => Found::degraded(
+        (Err(_), _) => Finding::degraded(
             format!("{seen}, but not by mobility; fragmenting and mending it is root's"),
             ROOT,
         ),
     }
 }
 
-fn prefault(linux: &Linux) -> Found {
+fn prefault(linux: &Linux) -> Finding {
     const MOVE: &str = "boot kernel 6.8 or newer, or allow userfaultfd(2) in the seccomp profile";
     let moves = Userfaultfd::open(linux, OpenMethod::UserModeOnly)
         .and_then(|fd| if fd.features().move_pages() { fd.moves() } else { Ok(false) });
     match moves {
         Ok(true) => {}
-        Ok(false) => return Found::missing("this kernel's userfaultfd does not move pages", MOVE),
-        Err(error) => return Found::missing(error.to_string(), MOVE),
+        Ok(false) => {
+            return Finding::missing("this kernel's userfaultfd does not move pages", MOVE);
+        }
+        Err(error) => return Finding::missing(error.to_string(), MOVE),
     }
     let here = &raw const moves as u64 / 4096 * 4096;
     let pages = Pages::of(&Linux::live(), Pid::own());
     if let Err(error) = pages.and_then(|pages| pages.runs(PageRange::new(here..here + 4096))) {
-        return Found::missing(error.to_string(), "boot kernel 6.7 or newer (PAGEMAP_SCAN)");
+        return Finding::missing(error.to_string(), "boot kernel 6.7 or newer (PAGEMAP_SCAN)");
     }
     // Tried on this process, and taken back.
     let apart = thp_of_process::disable_here(Disabled::ExceptAdvised);
     let back = thp_of_process::disable_here(Disabled::No);
     match apart.and(back) {
-        Ok(()) => Found::ok(
+        Ok(()) => Finding::ok(
             "pages move by a userfaultfd that every user may have; a program can be kept from the system's huge pages",
         ),
-        Err(error) => Found::degraded(
+        Err(error) => Finding::degraded(
             format!(
                 "pages move; the system's own huge pages stay in force beside a policy: {error}"
             ),
@@ -507,30 +509,32 @@ fn prefault(linux: &Linux) -> Found {
     }
 }
 
-fn process_memory(linux: &Linux) -> Found {
+fn process_memory(linux: &Linux) -> Finding {
     const FIX: &str = "sudo sysctl kernel.yama.ptrace_scope=0   (or run as root)";
     if let Err(error) = read_a_child() {
         return match error.kind() {
-            Kind::Permission | Kind::Unsupported => Found::missing(
+            Kind::Permission | Kind::Unsupported => Finding::missing(
                 error.to_string(),
                 "allow process_vm_readv(2) in the container's seccomp profile",
             ),
-            _ => Found::degraded(error.to_string(), FIX),
+            _ => Finding::degraded(error.to_string(), FIX),
         };
     }
     let traces_all = me(linux).is_some_and(|me| me.can(Capability::SysPtrace));
     match linux.ptrace_scope() {
-        _ if traces_all => Found::ok("a child's memory was read; so can be that of every process"),
-        Ok(PtraceScope::SameUser) => {
-            Found::ok("a child's memory was read; so can be that of your processes")
+        _ if traces_all => {
+            Finding::ok("a child's memory was read; so can be that of every process")
         }
-        Ok(PtraceScope::Ancestors) => Found::degraded(
+        Ok(PtraceScope::SameUser) => {
+            Finding::ok("a child's memory was read; so can be that of your processes")
+        }
+        Ok(PtraceScope::Ancestors) => Finding::degraded(
             "a child's memory was read; Yama allows no more than that (ptrace_scope 1), so attaching to a running \
              program fails",
             FIX,
         ),
-        Ok(_) => Found::degraded("Yama allows tracing to root only", "run as root"),
-        Err(error) => Found::degraded(error.to_string(), FIX),
+        Ok(_) => Finding::degraded("Yama allows tracing to root only", "run as root"),
+        Err(error) => Finding::degraded(error.to_string(), FIX),
     }
 }
 
@@ -549,47 +553,47 @@ fn read_a_child() -> Result<(), Error> {
 }
 
 /// Whether there is somewhere to move pages to; `tier doctor` has the whole page.
-fn tiers(linux: &Linux) -> Found {
+fn tiers(linux: &Linux) -> Finding {
     let nodes = match linux.memory_nodes() {
         Ok(nodes) => nodes.len(),
-        Err(error) => return Found::missing(error.to_string(), "pagemill tier doctor"),
+        Err(error) => return Finding::missing(error.to_string(), "pagemill tier doctor"),
     };
     if nodes < 2 {
-        return Found::degraded(
+        return Finding::degraded(
             "one memory node: tier has nowhere to move pages to; the simulator needs none",
             "pagemill simulate gups --policy tpp,tpp+colloid",
         );
     }
     match linux.damon() {
         Ok(_) => {
-            Found::ok(format!("{nodes} memory nodes, and DAMON; details: pagemill tier doctor"))
+            Finding::ok(format!("{nodes} memory nodes, and DAMON; details: pagemill tier doctor"))
         }
         Err(error) => {
-            Found::degraded(format!("{nodes} memory nodes, but: {error}"), "pagemill tier doctor")
+            Finding::degraded(format!("{nodes} memory nodes, but: {error}"), "pagemill tier doctor")
         }
     }
 }
 
 /// What `tier` can track with where DAMON is missing or somebody else's.
-fn access_trackers(linux: &Linux) -> Found {
+fn access_trackers(linux: &Linux) -> Finding {
     let idle = Frames::open(linux).map(|_| "idle bits".to_owned());
     let loads = Loads::open(linux).map(|loads| loads.name().to_owned());
     match (&idle, &loads) {
-        (Err(idle), Err(loads)) => Found::degraded(
+        (Err(idle), Err(loads)) => Finding::degraded(
             format!("{}; {}", idle.reason(), loads.reason()),
             "not needed where DAMON is; else boot a kernel with CONFIG_IDLE_PAGE_TRACKING=y, as root",
         ),
-        _ => Found::ok([idle, loads].into_iter().flatten().collect::<Vec<_>>().join(", ")),
+        _ => Finding::ok([idle, loads].into_iter().flatten().collect::<Vec<_>>().join(", ")),
     }
 }
 
-fn seccomp(linux: &Linux) -> Found {
+fn seccomp(linux: &Linux) -> Finding {
     let refused = |tried: Result<(), Error>| {
         tried.err().filter(|error| matches!(error.errno(), Some(1 | 38))) // EPERM, ENOSYS
     };
     match me(linux).and_then(|me| me.seccomp) {
-        Some(0) => Found::ok("no filter is in force"),
-        None => Found::ok("this kernel has no filters"),
+        Some(0) => Finding::ok("no filter is in force"),
+        None => Finding::ok("this kernel has no filters"),
         Some(_) => {
             let calls = [
                 ("memfd_create", refused(memfd::create(c"pagemill-doctor").map(drop))),
@@ -606,9 +610,9 @@ fn seccomp(linux: &Linux) -> Found {
                 .map(|(name, _)| *name)
                 .collect();
             if refused.is_empty() {
-                Found::ok("a filter is in force and lets pagemill's system calls pass")
+                Finding::ok("a filter is in force and lets pagemill's system calls pass")
             } else {
-                Found::degraded(
+                Finding::degraded(
                     format!("a filter is in force and refuses: {}", refused.join(", ")),
                     "allow these in the profile (docker: --security-opt seccomp=PROFILE.json)",
                 )

@@ -8,8 +8,8 @@
 //! it; what was not measured has no line.
 
 mod http;
-mod look;
 mod metrics;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use pagemill_record::recorders::faults::{self, Faults, Target};
 use pagemill_record::sampler::Sampler;
 
 pub use http::serve;
-use look::ProcessSnapshot;
+use snapshot::ProcessSnapshot;
 
 use crate::tier::status;
 
@@ -146,7 +146,7 @@ impl Exporter {
     }
 
     /// Looks at one; nothing of one that has ended or may not be looked into.
-    fn look(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
+    fn snapshot(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let stat = self.linux.stat(pid).ok()?;
         if self.watched.get(&pid).is_none_or(|watched| watched.started != stat.started) {
             self.watch(pid).ok()??;
@@ -169,7 +169,7 @@ impl Exporter {
         let wanted = self.wanted();
         self.watched.retain(|pid, _| wanted.contains(pid));
         let looks: Vec<ProcessSnapshot> =
-            wanted.into_iter().filter_map(|pid| self.look(pid)).collect();
+            wanted.into_iter().filter_map(|pid| self.snapshot(pid)).collect();
         let seen: Vec<Pid> = looks.iter().map(|look| look.pid).collect();
         self.watched.retain(|pid, _| seen.contains(pid));
         let groups: BTreeMap<String, Group> = self

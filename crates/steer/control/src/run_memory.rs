@@ -61,7 +61,7 @@ pub fn descendants(linux: &Linux, roots: &[Pid]) -> Vec<Pid> {
 }
 
 /// One look at these processes; none if there is nothing to see of any.
-pub fn look(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
+pub fn sample(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
     let mut sum = Memory::default();
     let (mut held, mut files, mut most) = (0, BTreeSet::new(), 0);
     for &pid in pids {
@@ -122,10 +122,10 @@ impl<'a> Watch<'a> {
     }
 
     /// One look.
-    pub fn look(&mut self, roots: &[Pid]) -> Option<Memory> {
+    pub fn sample(&mut self, roots: &[Pid]) -> Option<Memory> {
         let now = Instant::now();
         let pids = descendants(self.linux, roots);
-        let seen = look(self.linux, &pids);
+        let seen = sample(self.linux, &pids);
         for pid in pids {
             let Some(waited) = self.linux.waited(pid, Pid(0), Self::THREADS) else { continue };
             let most = self.waited.entry(pid).or_default();
@@ -253,18 +253,18 @@ mod tests {
         let mut watch = Watch::begin(&linux);
         let end = Instant::now() + Duration::from_secs(60);
         let both = loop {
-            let seen = watch.look(&[Pid(shell.id())]);
+            let seen = watch.sample(&[Pid(shell.id())]);
             if let Some(seen) = seen.filter(|seen| seen.processes == 2) {
                 break seen;
             }
             assert!(Instant::now() < end, "{seen:?}");
             std::thread::sleep(watch.pause());
         };
-        let one = look(&linux, &[Pid(shell.id())]).unwrap();
+        let one = sample(&linux, &[Pid(shell.id())]).unwrap();
         assert!(one.bytes < both.bytes && both.threads == 2, "{one:?} {both:?}");
         assert!(both.anonymous + both.file + both.shared <= both.bytes + 8192, "{both:?}");
         drop(shell.stdin.take());
         assert!(shell.wait().unwrap().success());
-        assert_eq!(watch.look(&[Pid(shell.id())]), None);
+        assert_eq!(watch.sample(&[Pid(shell.id())]), None);
     }
 }

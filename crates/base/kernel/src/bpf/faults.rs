@@ -235,7 +235,7 @@ impl Faults {
     }
 
     /// Hands what was told since the last call to `each`. What one processor tells is in order, all of it nearly.
-    pub fn told(&mut self, mut each: impl FnMut(FaultEvent)) {
+    pub fn drain(&mut self, mut each: impl FnMut(FaultEvent)) {
         self.details.read(|bytes| {
             if let Some(told) = FaultEvent::parse(bytes) {
                 each(told);
@@ -308,7 +308,7 @@ mod tests {
             let mut seen = 0;
             let mut pages = std::collections::BTreeSet::new();
             let mut latencies = 0;
-            faults.told(|told| {
+            faults.drain(|told| {
                 let FaultEvent::One(detail) = told else {
                     panic!("none is below a threshold of 0")
                 };
@@ -343,7 +343,7 @@ mod tests {
             crate::touch::pages(PAGES).unwrap();
             let elapsed = began.elapsed().as_nanos() as u64;
             let mut mine = Vec::new();
-            faults.told(|told| match told {
+            faults.drain(|told| match told {
                 FaultEvent::Short(sum) if sum.thread == me => mine.push(sum),
                 FaultEvent::Short(_) => {}
                 FaultEvent::One(detail) => panic!("{detail:?} took longer than for ever"),

@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         },
     };
     eprintln!("pagemill: {says}");
-    crate::answer::error(exit.status(), Some(&arguments.told(&mut Vec::new()).text(says)));
+    crate::answer::error(exit.status(), Some(&arguments.redaction(&mut Vec::new()).text(says)));
     Ok(exit)
 }
 
@@ -95,7 +95,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
-    let mut line = pagemill_launch::progress::Progress::told("advise", TOLD);
+    let mut line = pagemill_launch::progress::Progress::periodic("advise", TOLD);
     let mut progress = |progress: Progress<'_>| {
         if let Some(waits) = progress.waits {
             line.note(&rests(waits, &arguments.command));
@@ -106,7 +106,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         session::advise(&linux, &arguments.command, &path, &options, &signals, &mut progress);
     drop(line);
     let mut advice = advice?;
-    let mut told = arguments.told(&mut advice.words);
+    let mut told = arguments.redaction(&mut advice.words);
     if arguments.counters {
         return counters(&linux, &advice, arguments.printed.json, &mut told);
     }
@@ -179,7 +179,12 @@ fn rests(waits: Waits, words: &[OsString]) -> String {
 }
 
 /// What was counted with and without huge pages.
-fn counters(linux: &Linux, advice: &session::Advice, json: bool, told: &mut Told) -> Result<Exit> {
+fn counters(
+    linux: &Linux,
+    advice: &session::Advice,
+    json: bool,
+    told: &mut Redaction,
+) -> Result<Exit> {
     let counted = Counted::of(linux, advice)?;
     match json {
         true => crate::answer::print("counters", told.json(counted.json()))?,
@@ -203,7 +208,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         (None, None) => anyhow::bail!("name a command (-- CMD), a process (-p PID) or a recording"),
     };
     let mut seen = seen?;
-    let mut told = arguments.told(&mut seen.words);
+    let mut told = arguments.redaction(&mut seen.words);
     if arguments.redact.redact {
         seen.whose = arguments.pid.map_or_else(String::new, |pid| format!("process {pid}"));
     }
@@ -298,9 +303,9 @@ fn simulated(program: Program, path: &Path) -> Option<Simulated> {
 }
 
 /// How an answer is told: as it is, or without what says whose it is.
-struct Told(Option<Redactor>);
+struct Redaction(Option<Redactor>);
 
-impl Told {
+impl Redaction {
     fn text(&mut self, text: String) -> String {
         match &mut self.0 {
             Some(redactor) => redactor.text(&text),
@@ -327,11 +332,11 @@ impl Told {
 
 impl Arguments {
     /// How the answer on a command of these words is told; redacted, it is another one.
-    fn told(&self, words: &mut Vec<OsString>) -> Told {
+    fn redaction(&self, words: &mut Vec<OsString>) -> Redaction {
         if self.redact.redact {
             *words = vec!["(redacted)".into()];
         }
-        Told(self.redact.redact.then(Redactor::default))
+        Redaction(self.redact.redact.then(Redactor::default))
     }
 
     fn options(&self) -> Result<Options> {

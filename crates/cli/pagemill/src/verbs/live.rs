@@ -116,7 +116,7 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
     if arguments.once || arguments.printed.json {
         return print(arguments, feed, &mut state, (&view, &mut around), &signals);
     }
-    terminal::watch(feed, &mut state, &mut view, &signals, &mut || around.look())?;
+    terminal::watch(feed, &mut state, &mut view, &signals, &mut || around.measure())?;
     Ok(Exit::Ok)
 }
 
@@ -144,11 +144,11 @@ fn print(
     signals: &Signals,
 ) -> Result<Exit> {
     let waits = arguments.pid.is_some() || !arguments.once;
-    around.look();
+    around.measure();
     for frame in 0_u64.. {
         let end = Instant::now() + view.interval;
         loop {
-            feed.look(state)?;
+            feed.refresh(state)?;
             let now = Instant::now();
             if !waits || now >= end || feed.condition().over {
                 break;
@@ -158,19 +158,19 @@ fn print(
                 return Ok(Exit::Ok);
             }
         }
-        feed.settle(state)?;
+        feed.flush(state)?;
         if arguments.pid.is_some() && state.memory.last.is_none() {
             bail!("process {} has ended", feed.meta().pid);
         }
         let text = if arguments.printed.json {
-            let value = json::frame(state, feed, &around.look());
+            let value = json::frame(state, feed, &around.measure());
             crate::answer::text("live", value, Some(frame == 0))?
         } else {
             let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
             let mut plain = view.clone();
             // Text is for every reader.
             plain.theme.colour = false;
-            let lines = plain.lines(state, feed, &around.look(), ((width, PLAIN.1), ""));
+            let lines = plain.lines(state, feed, &around.measure(), ((width, PLAIN.1), ""));
             draw::text(&lines)
         };
         // Whoever read us has seen enough.
@@ -192,7 +192,7 @@ impl Around {
         Self { linux, pressure: MemoryPressure::default() }
     }
 
-    fn look(&mut self) -> Surroundings {
+    fn measure(&mut self) -> Surroundings {
         let pressure = self.pressure.since(&self.linux);
         Surroundings { tiers: shown::lines(&self.linux), pressure }
     }
@@ -255,7 +255,7 @@ fn view_of(
     } else {
         &mut feed
     };
-    let shown = terminal::watch(source, &mut state, &mut view, signals, &mut || around.look());
+    let shown = terminal::watch(source, &mut state, &mut view, signals, &mut || around.measure());
     (shown, feed.into_child())
 }
 

@@ -18,7 +18,7 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_kernel::{Linux, ksm_loan};
 use pagemill_model::Pid;
 use pagemill_policy::huge::profile::Profile;
-use pagemill_policy::huge::{Given, Goal, Policy, find, names};
+use pagemill_policy::huge::{Goal, POLICIES, Policy, ProfileUse, find, names};
 
 use pagemill_control::governor::{Governor, Start};
 use pagemill_control::huge::isolate::Isolation;
@@ -201,8 +201,11 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         "--ksm and --huge contradict each other: pages that ksmd merges are base pages"
     );
     let profile = arguments.profile.as_deref().map(plan::read_profile).transpose()?;
-    if profile.is_some() && !policy.means().profile {
-        eprintln!("pagemill: --profile has no effect: {name} looks at none (cbmm and cbmm+ do)");
+    if profile.is_some() && policy.mechanism().profile == ProfileUse::Unused {
+        let looks = |policy: &&&dyn Policy| policy.mechanism().profile != ProfileUse::Unused;
+        let others: Vec<&str> = POLICIES.iter().filter(looks).map(|policy| policy.name()).collect();
+        let others = others.join(" and ");
+        eprintln!("pagemill: --profile has no effect: {name} looks at none ({others} do)");
     }
     let linux = pagemill_launch::context::machine();
     recover(&linux);
@@ -225,8 +228,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         }
     };
     let watched = arguments.log.is_some() || arguments.stats.is_some() || arguments.dry;
-    let borrows = matches!(policy.means().given, Given::Everywhere | Given::Medium);
-    if policy.means().by_kernel && !borrows && !watched {
+    if !policy.mechanism().needs_supervisor() && !watched {
         // The kernel does it all, and nothing is borrowed: nobody need stay beside the program.
         Isolation::of(&linux, policy, None)?;
         return Ok(cannot_execute(&path, &command.exec()));
@@ -318,7 +320,7 @@ fn help_from_outside(
     pid: Pid,
 ) -> Result<Exit> {
     anyhow::ensure!(
-        policy.means().scans_with(profile.is_some()),
+        policy.mechanism().scans_with(profile.is_some()),
         "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the \
          program"
     );

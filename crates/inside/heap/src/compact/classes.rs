@@ -12,8 +12,8 @@ use core::ops::Range;
 use super::batch::{Batch, Frozen, MEMBERS};
 use super::copy::window;
 use super::pass::{
-    Candidate, EXTENTS, MOVES_SLICE, PAGE_WORDS, PAGES, Plan, SPANS_SLICE, Seen, Stage, Step,
-    Trial, WORDS,
+    Candidate, EXTENTS, MOVES_SLICE, PAGE_WORDS, PAGES, Plan, SPANS_SLICE, ScannedSpan, Stage,
+    Step, Trial, WORDS,
 };
 use super::sort::Sorting;
 use super::state::Compactor;
@@ -48,7 +48,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         };
         let class = usize::from(class);
         let step = match step {
-            Step::Look { at } => self.see(class, at),
+            Step::Scan { at } => self.see(class, at),
             Step::Fill { at } => self.fill(at),
             Step::Sort => Some(self.sort_units()),
             Step::Mark { at } => self.mark_units(at),
@@ -122,13 +122,13 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 continue;
             }
             self.plan.shape.get_or_insert(view);
-            let seen = Seen { start: view.start, span: index, live: view.live };
+            let seen = ScannedSpan { start: view.start, span: index, live: view.live };
             if !self.plan.seen.push(self.os, seen) {
                 return self.no_room();
             }
         }
         if end < self.classes[class].end as usize {
-            return Some(Step::Look { at: end - begin });
+            return Some(Step::Scan { at: end - begin });
         }
         self.plan.shape?;
         self.plan.trial = (self.backend != Backend::Ksm).then_some(Trial::NEW);

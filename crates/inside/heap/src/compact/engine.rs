@@ -37,7 +37,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     pub fn survey(&mut self) {
         self.able = if self.imageless { BarrierSupport::Nothing } else { self.kernel.barrier() };
         let barrier = match (self.backend, self.able) {
-            (Backend::Remap, BarrierSupport::Alone) => Barrier::SingleThread,
+            (Backend::Remap, BarrierSupport::SingleThread) => Barrier::SingleThread,
             (Backend::Remap, BarrierSupport::WriteProtect { .. }) => Barrier::WriteProtect,
             _ => Barrier::None,
         };

@@ -71,10 +71,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Plans the extents, a slice of it at a time.
     pub(super) fn plan_extents(&mut self, step: Step) -> Stage {
         let next = match step {
-            Step::Look { at: 0 } if self.backend != Backend::Remap || !self.can_merge() => {
+            Step::Scan { at: 0 } if self.backend != Backend::Remap || !self.can_merge() => {
                 return self.without_extents();
             }
-            Step::Look { at } => self.find_parts(at),
+            Step::Scan { at } => self.find_parts(at),
             Step::Sort => Some(self.sort_parts()),
             Step::Cut { at } => self.find_extents(at),
             Step::Mark { at } => self.mark_extents(at),
@@ -150,7 +150,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
         }
         if end < self.listed.len() {
-            return Some(Step::Look { at: end });
+            return Some(Step::Scan { at: end });
         }
         let work = self.unit_ns / 1000 * u64::from(self.settings.extent_work_price);
         self.plan.price = u64::from(self.settings.extent_price) + work;

@@ -159,7 +159,7 @@ pub enum BarrierSupport {
     /// thread and that thread is the one that compacts.
     Nothing,
     /// The caller is the process's only thread: nobody can write meanwhile.
-    Alone,
+    SingleThread,
     /// `UFFDIO_WRITEPROTECT`, and whether `UFFDIO_MOVE` exists too (Linux 6.8).
     WriteProtect {
         /// `UFFDIO_MOVE` works.

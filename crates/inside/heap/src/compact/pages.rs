@@ -53,7 +53,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     pub(super) fn plan_pages(&mut self, step: Step) -> Stage {
         let next = match step {
             Step::Part { group } => Some(self.part_groups(group)),
-            Step::Look { at } => self.find_pages(at),
+            Step::Scan { at } => self.find_pages(at),
             Step::Sort => Some(match self.sort_units() {
                 Step::Mark { .. } if self.plan.units.len() < 2 => return self.after_classes(),
                 next => next,
@@ -83,7 +83,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if first == 0 {
             self.plan.parted = 0;
             if !self.settings.again || self.waiting_for_ksmd() > u64::from(AGAIN / 2) {
-                return Step::Look { at: 0 };
+                return Step::Scan { at: 0 };
             }
         }
         let end = self.groups.groups.len().min((first + GROUPS_SLICE) as usize) as u32;
@@ -108,7 +108,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if (end as usize) < self.groups.groups.len() {
             return Step::Part { group: end };
         }
-        Step::Look { at: 0 }
+        Step::Scan { at: 0 }
     }
 
     /// Collects pages; `None` if there is no memory.
@@ -131,7 +131,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
         }
         if end < self.notes.len() {
-            return Some(Step::Look { at: end });
+            return Some(Step::Scan { at: end });
         }
         self.plan.sorting = Sorting::new(self.plan.units.len());
         Some(Step::Sort)

@@ -51,11 +51,11 @@ pub(super) enum Stage {
 
 impl Stage {
     /// The beginning of planning.
-    pub(super) const PLAN: Self = Self::Extents { step: Step::Look { at: 0 } };
+    pub(super) const PLAN: Self = Self::Extents { step: Step::Scan { at: 0 } };
 
     /// The beginning of a class, by its place in the ranking.
     pub(super) const fn class(next: usize) -> Self {
-        Self::Classes { next, step: Step::Look { at: 0 } }
+        Self::Classes { next, step: Step::Scan { at: 0 } }
     }
 }
 
@@ -63,7 +63,7 @@ impl Stage {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Spans are looked at.
-    Look { at: usize },
+    Scan { at: usize },
     /// Units of a class are collected.
     Fill { at: usize },
     /// What was found is sorted by address.
@@ -92,7 +92,7 @@ pub(crate) struct Candidate {
 
 /// What was seen of a span when its class was planned.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct ScannedSpan {
     pub(super) start: usize,
     pub(super) span: u32,
     pub(super) live: Bits,
@@ -159,7 +159,7 @@ pub(super) struct Growing {
 /// The current plan.
 pub(crate) struct Plan {
     /// The spans of the class that is planned, and what they have in common.
-    pub(super) seen: Table<Seen>,
+    pub(super) seen: Table<ScannedSpan>,
     pub(super) shape: Option<SpanView>,
     /// Units by address.
     pub units: Table<Candidate>,

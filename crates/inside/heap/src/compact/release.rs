@@ -16,7 +16,7 @@ use crate::os::Os;
 pub const RANGES: usize = 128;
 
 /// Blocked pages without a live slot.
-struct Held<R> {
+struct BlockedPages<R> {
     span: R,
     generation: u32,
     pages: Range<u8>,
@@ -25,7 +25,7 @@ struct Held<R> {
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Gives pages back that were free in two scans.
     pub(super) fn release(&mut self, first: usize) -> Stage {
-        let mut held: [Option<Held<S::Ref>>; RANGES] = [const { None }; RANGES];
+        let mut held: [Option<BlockedPages<S::Ref>>; RANGES] = [const { None }; RANGES];
         let mut ranges = [(0, 0); RANGES];
         let mut len = 0;
         let mut index = first;
@@ -46,7 +46,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 }
                 let bytes = usize::from(pages.end - pages.start) * self.page;
                 ranges[len] = (view.start + usize::from(pages.start) * self.page, bytes);
-                held[len] = Some(Held { span, generation: view.generation, pages });
+                held[len] = Some(BlockedPages { span, generation: view.generation, pages });
                 len += 1;
                 self.notes[index].given |= run;
                 self.uncount(index, run);
@@ -59,7 +59,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             // them; they are anonymous, since no merged page is among them.
             unsafe { self.kernel.decommit_all(&ranges[..len]) };
         }
-        for Held { span, generation, pages } in held.into_iter().flatten() {
+        for BlockedPages { span, generation, pages } in held.into_iter().flatten() {
             self.spans.set_absent(span, generation, page_bits(&pages));
             self.spans.unblock(span, generation, pages);
         }

@@ -235,7 +235,7 @@ impl Kernel for &World {
     }
 
     fn barrier(&self) -> BarrierSupport {
-        BarrierSupport::Alone
+        BarrierSupport::SingleThread
     }
 
     fn write_protect(&self, _: usize, _: usize, _: bool) -> Sys<()> {

@@ -147,7 +147,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     ///
     /// # Safety
     /// `kernel` works on this process, and nobody else remaps or decommits pages that are blocked in
-    /// `spans`. If the kernel says [`BarrierSupport::Alone`], every call of [`Compactor::step`] is made by the
+    /// `spans`. If the kernel says [`BarrierSupport::SingleThread`], every call of [`Compactor::step`] is made by the
     /// process's only thread with all signals blocked.
     pub unsafe fn new(
         spans: S,

@@ -196,7 +196,7 @@ impl Kernel for &LibcKernel {
 
     fn barrier(&self) -> BarrierSupport {
         if self.alone.load(Relaxed) {
-            return BarrierSupport::Alone;
+            return BarrierSupport::SingleThread;
         }
         BarrierSupport::WriteProtect { moves: self.moves }
     }

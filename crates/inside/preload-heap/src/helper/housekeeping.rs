@@ -15,7 +15,7 @@ use super::state::period_ms;
 use super::work;
 use crate::pressure::Pressure;
 use crate::spans::HeapSpans;
-use crate::{HEAP, confine, environment, kernel, pagemill_stats, say, settings, sys};
+use crate::{HEAP, confine, diagnostics, environment, kernel, pagemill_stats, settings, sys};
 
 /// The compactor of the one heap.
 pub(crate) type Engine<O> = Compactor<'static, HeapSpans, kernel::Linux, O>;
@@ -166,7 +166,7 @@ impl<O: Os> Housekeeping<O> {
         engine.survey();
         // That ksmd rests now says nothing: the governor of `run --ksm` starts it when there is something to merge.
         if backend == Backend::Ksm && !has_ksm() {
-            say::later(degraded::NO_KSM, 0);
+            diagnostics::later(degraded::NO_KSM, 0);
         }
         Self {
             engine,
@@ -316,7 +316,7 @@ impl<O: Os> Housekeeping<O> {
         let (cgroup_usage, cgroup_limit) = self.pressure.charge();
         let process_ns = sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID);
         let idle_ns = self.idle_ns(now);
-        self.rest.look(now, process_ns.saturating_sub(self.engine.kernel().cpu_ns()), idle_ns);
+        self.rest.observe(now, process_ns.saturating_sub(self.engine.kernel().cpu_ns()), idle_ns);
         Inputs {
             now_ns: now,
             request: asked,
@@ -432,7 +432,7 @@ impl<O: Os> Housekeeping<O> {
             sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(engine.kernel().cpu_ns())
         };
         let (mut looked, mut rest) = (self.engine.kernel().now_ns(), Rest::default());
-        rest.look(looked, own(self.engine), 0);
+        rest.observe(looked, own(self.engine), 0);
         let mut whole = true;
         while self.slice(|engine| engine.step(SLICE_NS)) {
             let now = self.engine.kernel().now_ns();
@@ -440,7 +440,7 @@ impl<O: Os> Housekeeping<O> {
                 continue;
             }
             looked = now;
-            let rests = rest.look(now, own(self.engine), trigger::IDLE_NS);
+            let rests = rest.observe(now, own(self.engine), trigger::IDLE_NS);
             let totals = HEAP.totals();
             if !rests || !trigger::is_same(self.seen, (totals.live, totals.mapped)) {
                 self.engine.cut_short();
@@ -554,7 +554,7 @@ impl<O: Os> Housekeeping<O> {
         let news = found & !self.said & !(degraded::NO_MEMORY | degraded::BAD_CONFIG);
         self.said = found;
         if news != 0 {
-            say::later(news, 0);
+            diagnostics::later(news, 0);
         }
     }
 }

@@ -20,13 +20,13 @@ use pagemill_preload_sys::helper::{FAILED, OFF, RUNNING};
 
 use self::state::HELPER;
 use self::work::{end_if_due, fail};
-use crate::{ENGINE, HEAP, confine, pagemill_stats, say, settings, sys};
+use crate::{ENGINE, HEAP, confine, diagnostics, pagemill_stats, settings, sys};
 
 /// Starts the helper if the heap is large enough to be worth one. Called whenever it grows, perhaps
 /// under a lock of the heap: starting waits for nothing.
 pub(crate) fn wanted(mapped: usize) {
     if HELPER.state.load(Ordering::Relaxed) != OFF {
-        say::pending();
+        diagnostics::pending();
     } else if settings::ready() {
         let settings = settings::get();
         if settings.config.compact && mapped >= settings.helper_min {

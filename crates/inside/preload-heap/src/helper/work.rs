@@ -6,7 +6,7 @@ use pagemill_heap::stats::degraded;
 use pagemill_preload_sys::helper::{ENDING, FAILED};
 
 use super::state::{self, HELPER};
-use crate::{confine, say, sys};
+use crate::{confine, diagnostics, sys};
 
 /// Held by the helper while it works, and by a thread that forks.
 static WORK: Lock = Lock(AtomicU32::new(0));
@@ -58,7 +58,7 @@ pub(crate) fn forget(told: bool) {
 /// There is no helper and will be none; `error`: 0 if it had to leave.
 pub(super) fn fail(error: isize) {
     HELPER.state.store(FAILED, Ordering::Release);
-    say::later(degraded::NO_THREAD, error);
+    diagnostics::later(degraded::NO_THREAD, error);
 }
 
 /// In the helper, which holds nothing: ends it if it was asked to, or must.

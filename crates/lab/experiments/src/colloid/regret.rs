@@ -159,7 +159,7 @@ impl Point {
 
     /// The regret of each phase of a run in which `choose` says what share to go to: from the start, at rest, after the
     /// change.
-    fn run(&self, drifts: bool, choose: &mut dyn FnMut(&Seen) -> f64) -> [f64; 3] {
+    fn run(&self, drifts: bool, choose: &mut dyn FnMut(&Quantum) -> f64) -> [f64; 3] {
         let (mut share, mut copied) = (self.bounds.1, 0.0);
         let mut lost = [0.0; 3];
         for quantum in 0..BEFORE + AFTER {
@@ -174,7 +174,7 @@ impl Point {
             if (BEFORE - REST..BEFORE).contains(&quantum) {
                 lost[1] += part / REST as f64;
             }
-            let wanted = choose(&Seen {
+            let wanted = choose(&Quantum {
                 surface,
                 share,
                 loads: point.loads,
@@ -243,7 +243,7 @@ impl Point {
 }
 
 /// What is so in a quantum.
-struct Seen {
+struct Quantum {
     surface: usize,
     share: f64,
     loads: Loads,
@@ -269,7 +269,7 @@ impl Measured {
         }
     }
 
-    fn choose(&mut self, seen: &Seen) -> f64 {
+    fn choose(&mut self, seen: &Quantum) -> f64 {
         let mut load = |tier: usize, load: Load| {
             let latency_ns = self.random.measured(load.latency_ns, self.noise);
             self.smoothed[tier].update(Load { latency_ns, ..load })

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use pagemill_analysis::statistics::{geomean, median, quantile};
 use pagemill_report::draw::chart::number;
 
-use super::programs::{OWN, STATIC};
+use super::programs::{OWN, by_kernel};
 use super::{AUTO, Cell, Key, Outcome, STATES};
 use crate::{Table, dash};
 
@@ -60,7 +60,7 @@ impl Outcome {
         program: &'static str,
     ) -> Option<&'static str> {
         let spent = |arm| Some((arm, median(&self.values((state, program, arm), OWN))?));
-        let known = STATIC.into_iter().filter_map(spent);
+        let known = by_kernel().filter_map(spent);
         known.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(arm, _)| arm)
     }
 

@@ -12,7 +12,7 @@
 //! | `sqlite`, `gcc` | the inputs of the experiments `sqlite` and `compiler` | start to end |
 //! | `python` | a dictionary of numbers and strings | start to end |
 //! | `postgres` | a cluster on a Unix socket, `pgbench` selects from it | of the transactions |
-//! | `pass`, `zstd`, `node`, `java`, `duckdb` | [`super::everyday`] | start to end |
+//! | `pass`, `zstd`, `node`, `java`, `duckdb` | [`super::applications`] | start to end |
 //!
 //! Each runs as `pagemill run --huge ARM -- PROGRAM`. A traced run has `pagemill record --with faults` between the two
 //! and gives only its faults. What is sampled (every 50 ms) is the same for all arms.
@@ -39,17 +39,21 @@ use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::Fold as _;
 use pagemill_model::Pid;
 use pagemill_model::recording::Reader;
+use pagemill_policy::huge::{self, ProfileUse};
 use pagemill_workloads::generate;
 use serde_json::Value;
 
-use super::everyday::{self, Cluster, interpreter};
-use crate::reproduce::found::find;
+use super::applications::{self, Cluster, interpreter};
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
+use crate::reproduce::packages::find;
 use crate::reproduce::target::Interrupted;
 use crate::reproduce::wiredtiger;
 
-/// The policies that need nothing of ours.
-pub const STATIC: [&str; 4] = ["linux-always", "linux-madvise", "linux-64k", "linux-never"];
+/// The policies that need nothing of ours: the kernel carries them out.
+pub fn by_kernel() -> impl Iterator<Item = &'static str> {
+    let policies = huge::POLICIES.iter().filter(|policy| policy.mechanism().by_kernel);
+    policies.map(|policy| policy.name())
+}
 
 /// Figures of a run, by name: seconds, bytes, shares.
 pub type Figures = BTreeMap<&'static str, f64>;
@@ -68,7 +72,7 @@ words = {i: str(i) * 2 for i in range(count)}
 print(sum(len(words[i]) for i in range(0, count, 7)))
 ";
 
-/// CBMM's policy without a profile uses no huge page: this gives all of heap and mmap the benefit that the artifact's
+/// For a policy that uses no huge page without a profile: this gives all of heap and mmap the benefit that the artifact's
 /// tuned profiles give.
 const PROFILE: &str = "huge,heap,4294967296\nhuge,mmap,4294967296\n";
 
@@ -101,7 +105,7 @@ pub fn missing(program: &str) -> Option<String> {
         "sqlite" => need(&[("sqlite3", "sqlite3")]),
         "python" | "pass" => need(&[("python3", "python3")]),
         "gcc" => compiler_proper().err().map(|error| error.to_string()),
-        _ => everyday::missing(program),
+        _ => applications::missing(program),
     }
 }
 
@@ -110,12 +114,12 @@ struct Running {
     child: Child,
     /// CPU time of children that had ended when it was started.
     before: Duration,
-    watch: Option<(mpsc::Sender<()>, JoinHandle<Seen>)>,
+    watch: Option<(mpsc::Sender<()>, JoinHandle<PeakUsage>)>,
 }
 
 /// Most memory seen, and how it was.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PeakUsage {
     resident: u64,
     anonymous: u64,
     huge: u64,
@@ -138,8 +142,8 @@ impl Running {
         }
     }
 
-    fn seen(&mut self) -> Seen {
-        let Some((stop, thread)) = self.watch.take() else { return Seen::default() };
+    fn seen(&mut self) -> PeakUsage {
+        let Some((stop, thread)) = self.watch.take() else { return PeakUsage::default() };
         drop(stop);
         thread.join().unwrap_or_default()
     }
@@ -270,7 +274,7 @@ impl Bench<'_> {
             }
             "postgres" => self.cluster()?.server()?,
             "node" | "java" | "duckdb" => {
-                let (mut all, name, script) = everyday::script(program)?;
+                let (mut all, name, script) = applications::script(program)?;
                 fs::write(self.at(name), script)?;
                 all.push(self.at(name).into());
                 all.push(self.scaled(1_000_000).to_string().into());
@@ -314,10 +318,11 @@ impl Bench<'_> {
         let mut words: Vec<OsString> = vec![self.executable.clone().into()];
         words.extend(["run", "--huge", arm].map(OsString::from));
         // Nobody stays beside a program that the kernel's own settings are for, unless there is something to count.
-        if !STATIC.contains(&arm) {
+        let mechanism = huge::find(arm).context("there is no such policy")?.mechanism();
+        if !mechanism.by_kernel {
             words.extend(["--stats".into(), self.at("stats.json").into()]);
         }
-        if arm == "cbmm" {
+        if mechanism.profile == ProfileUse::Required {
             let profile = self.at("profile.csv");
             fs::write(&profile, PROFILE)?;
             words.extend(["--profile".into(), profile.into()]);
@@ -337,7 +342,7 @@ impl Bench<'_> {
         command.stdin(Stdio::null()).stdout(create("output")?).stderr(create("complaints")?);
         let before = of_ended();
         let mut child = command.spawn().context("cannot start this binary")?;
-        let alone = matches!(arm, "linux-never" | "linux-madvise");
+        let alone = !mechanism.needs_supervisor();
         let watch = traced.is_none().then(|| watch(self.linux, Pid(child.id()), alone)).transpose();
         let watch = watch.inspect_err(|_| kill(&mut child))?;
         Ok(Running { child, before, watch })
@@ -378,7 +383,7 @@ impl Bench<'_> {
         Ok(fold.view().all)
     }
 
-    fn run(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<(Figures, Seen)> {
+    fn run(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<(Figures, PeakUsage)> {
         for socket in ["redis.sock", "memcached.sock", "wiredtiger.sock"] {
             let _ = fs::remove_file(self.at(socket));
         }
@@ -572,12 +577,12 @@ fn watch(
     linux: &Linux,
     child: Pid,
     alone: bool,
-) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<Seen>)> {
+) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<PeakUsage>)> {
     const EVERY: Duration = Duration::from_millis(50);
     let (stop, stopped) = mpsc::channel();
     let linux = linux.clone();
     let look = move || {
-        let mut seen = Seen::default();
+        let mut seen = PeakUsage::default();
         let mut program = alone.then_some(child);
         while stopped.recv_timeout(EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
             program = program.or_else(|| linux.children(child).ok()?.first().copied());

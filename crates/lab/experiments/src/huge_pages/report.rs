@@ -7,7 +7,7 @@ use pagemill_analysis::statistics::Estimate;
 use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
-use super::programs::STATIC;
+use super::programs::by_kernel;
 use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
 use crate::apart::Tables;
 use crate::coverage::{self, CBMM};
@@ -211,7 +211,7 @@ impl Outcome {
 
     /// The best of the policies that need nothing of ours: the shortest median.
     fn best_static(&self, state: &'static str, program: &'static str) -> Option<&'static str> {
-        let ran = STATIC.into_iter().filter(|arm| self.options.arms.contains(arm));
+        let ran = by_kernel().filter(|arm| self.options.arms.contains(arm));
         let timed =
             ran.filter_map(|arm| Some((arm, self.median((state, program, arm), "time")?.value)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(arm, _)| arm)
@@ -370,7 +370,7 @@ impl Outcome {
     }
 
     /// What `here` says of an arm, where programs have figures of it and of the baseline; else why none has.
-    fn told<T>(
+    fn where_known<T>(
         &self,
         state: &str,
         arm: &str,
@@ -403,7 +403,7 @@ impl Outcome {
             format!("{arm}, {state}: the longest page fault is shorter than under linux-always"),
             coverage::figure(CBMM, "claim 1", COMPARED, "page fault tail latency").unwrap_or("-"),
             // Page faults are those of one recorded run each, whatever the repetitions.
-            self.told(state, arm, pairs.len(), || {
+            self.where_known(state, arm, pairs.len(), || {
                 (format!("of {} programs, {shorter}", pairs.len()), shorter == pairs.len(), true)
             }),
         )
@@ -425,7 +425,7 @@ impl Outcome {
         claim(
             format!("{arm}, {state}: no program runs longer than under linux-always"),
             theirs.split("; ").nth(usize::from(state == FRAGMENTED)).unwrap_or(theirs),
-            self.told(state, arm, ratios.len(), || {
+            self.where_known(state, arm, ratios.len(), || {
                 let here = format!("the worst takes {worst:.2} times as long");
                 (here, worst <= 1.02, self.any_once(state, arm))
             }),
@@ -439,7 +439,7 @@ impl Outcome {
         claim(
             format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
             coverage::figure(CBMM, "claim 3", COMPARED, "huge pages used").unwrap_or("-"),
-            self.told(state, arm, shares.len(), || {
+            self.where_known(state, arm, shares.len(), || {
                 let here = format!("of {} programs, {fewer}", shares.len());
                 (here, fewer == shares.len(), self.any_once(state, arm))
             }),

@@ -177,7 +177,8 @@ impl<'a> Bench<'a> {
             let pays =
                 |place| profile.as_ref().is_none_or(|profile| benefit(profile, place) > cost);
             let words = (&self.words.path, &self.words.arguments[..], &self.words.environment[..]);
-            let run = advise::run(self.linux, words, &self.signals, &pays, &mut advise::Alone)??;
+            let run =
+                advise::run(self.linux, words, &self.signals, &pays, &mut advise::Unwatched)??;
             if run.interrupted.is_some() {
                 return Err(Interrupted.into());
             }

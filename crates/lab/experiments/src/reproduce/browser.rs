@@ -29,8 +29,8 @@ use pagemill_model::Pid;
 
 use super::arm::{Allocator, Arm};
 use super::experiment::{Browser, Browsing};
-use super::found::{Unsuitable, find};
 use super::outcome::{Outcome, checked, last_line};
+use super::packages::{Unsuitable, find};
 use super::target::{Program, Stage, Target};
 
 /// The page; `STEPS` stands for a number.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use super::found::cache;
+use super::packages::cache;
 
 const GROUP: &str = "com/github/codemonstur";
 const NAME: &str = "embedded-redis";

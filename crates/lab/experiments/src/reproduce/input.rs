@@ -14,7 +14,7 @@ use pagemill_workloads::{generate, programs as workloads};
 
 use super::browser;
 use super::experiment::{Experiment, Input, Packaged, Program};
-use super::found::{Unsuitable, find};
+use super::packages::{Unsuitable, find};
 use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.

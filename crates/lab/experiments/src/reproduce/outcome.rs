@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::arm::{Allocator, Arm};
-use super::target::{Sample, Seen, heap_metrics};
+use super::target::{Observations, Sample, heap_metrics};
 use pagemill_launch::stats_page::Snapshot;
 use pagemill_report::heap as heap_report;
 
@@ -46,7 +46,7 @@ impl Outcome {
 pub const TOO_SHORT: &str =
     "too short at this scale: the program ended before its memory was read once (a larger --scale)";
 
-impl Seen {
+impl Observations {
     /// Whether a run was over before anything could be told of it: one or two looks may both be before the loader has
     /// mapped the arm's library, or before its heap has started.
     pub(super) fn is_too_short(&self, arm: &Arm) -> bool {
@@ -60,8 +60,8 @@ impl Seen {
 }
 
 /// Makes sure that the arm was what it says: its library loaded, its heap started.
-pub fn checked(arm: &Arm, seen: Seen) -> Result<Outcome> {
-    let Seen { samples, heap, library } = seen;
+pub fn checked(arm: &Arm, seen: Observations) -> Result<Outcome> {
+    let Observations { samples, heap, library } = seen;
     ensure!(!samples.is_empty(), "the program ended before its memory was read once");
     let mut outcome = Outcome { samples, ..Outcome::default() };
     match &arm.allocator {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_arm_without_its_library_is_an_error() {
-        let seen = || Seen { samples: vec![sample(0.0, 5)], ..Seen::default() };
+        let seen = || Observations { samples: vec![sample(0.0, 5)], ..Observations::default() };
         let arm = |allocator| Arm { name: "glibc", allocator };
         let library = checked(&arm(Allocator::Library("/lib/x.so".into())), seen());
         assert!(library.unwrap_err().to_string().contains("/lib/x.so was not loaded"));
@@ -135,7 +135,7 @@ mod tests {
         let library = arm(Allocator::Library("/lib/x.so".into()));
         let seen = |count: u32, library| {
             let samples = (0..count).map(|at| sample(f64::from(at), 5)).collect();
-            Seen { samples, library, ..Seen::default() }
+            Observations { samples, library, ..Observations::default() }
         };
         assert!(seen(0, false).is_too_short(&library) && seen(2, false).is_too_short(&library));
         assert!(!seen(3, false).is_too_short(&library), "that is an arm without its library");
@@ -153,7 +153,10 @@ mod tests {
         let with = |config, backend| {
             let heap =
                 Snapshot { config: Some(config), backend: Some(backend), ..Snapshot::default() };
-            checked(&arm, Seen { samples: vec![sample(0.0, 5)], heap: Some(heap), library: true })
+            checked(
+                &arm,
+                Observations { samples: vec![sample(0.0, 5)], heap: Some(heap), library: true },
+            )
         };
         assert!(with(4, 2).is_ok());
         assert!(with(4, 1).unwrap_err().to_string().contains("compacts by ksm"));

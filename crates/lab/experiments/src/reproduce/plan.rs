@@ -12,10 +12,10 @@ use super::arm::{self, Arm, Machine};
 use super::browser;
 use super::cell::{self, Cell};
 use super::experiment::{Experiment, Program};
-use super::found::Unsuitable;
 use super::input::Inputs;
 use super::keep::{CellKey, Keep};
 use super::outcome::Outcome;
+use super::packages::Unsuitable;
 use super::series::{self, Finished, Series, Turn};
 use super::target::Stage;
 

@@ -60,7 +60,7 @@ pub struct Sample {
 
 /// What the sampler has seen so far.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observations {
     /// All samples, oldest first.
     pub samples: Vec<Sample>,
     /// The last statistics of our heap.
@@ -78,7 +78,7 @@ pub struct Target {
     started: Instant,
     below: bool,
     cpu: Duration,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
     sampler: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
     // Last: the group is removed after the processes in it are gone.
     group: Option<Arc<cgroup::Child>>,
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
             command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let pid = if wrapped { self.inner(&mut child)? } else { Pid(child.id()) };
         let wrapped = pid != Pid(child.id());
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(Observations::default()));
         let group = group.map(Arc::new);
         let measured = Measured { pid, below: program.below };
         let sampler = self.sampler(arm, measured, started, group.clone(), &seen);
@@ -242,7 +242,7 @@ impl<'a> Stage<'a> {
         measured: Measured,
         started: Instant,
         group: Option<Arc<cgroup::Child>>,
-        seen: &Arc<Mutex<Seen>>,
+        seen: &Arc<Mutex<Observations>>,
     ) -> pagemill_kernel::Result<(mpsc::Sender<()>, JoinHandle<()>)> {
         let (stop, stopped) = mpsc::channel();
         let (linux, every, seen) = (self.linux.clone(), self.every, seen.clone());
@@ -287,7 +287,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     seen.lock().expect("the sampler does not panic")
 }
 
@@ -331,7 +331,7 @@ impl Target {
     }
 
     /// What the sampler has seen so far.
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn seen(&self) -> MutexGuard<'_, Observations> {
         lock(&self.seen)
     }
 
@@ -355,7 +355,7 @@ impl Target {
     ///
     /// # Errors
     /// Where it cannot be killed, or some are still there after a while.
-    pub fn kill(mut self, linux: &Linux) -> Result<Seen> {
+    pub fn kill(mut self, linux: &Linux) -> Result<Observations> {
         self.stop_sampling();
         let seen = std::mem::take(&mut *lock(&self.seen));
         let processes = self.below(linux);
@@ -390,7 +390,7 @@ impl Target {
 
     /// Waits for the end. A program that is still running at `limit` after its start is an error,
     /// and so is an interruption; it is ended in both cases.
-    pub fn finish(mut self, stage: &Stage<'_>, limit: Duration) -> Result<(Ended, Seen)> {
+    pub fn finish(mut self, stage: &Stage<'_>, limit: Duration) -> Result<(Ended, Observations)> {
         loop {
             let (cpu, ksmd) = self.cpu(&stage.linux);
             // A zombie still has its CPU time, and nobody else waits for it; a wrapped program is

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::found::{cache, find};
+use super::packages::{cache, find};
 
 const VERSION: &str = "11.3.1";
 const CHECKSUM: &str = "95052d1b6fc06921dd617aafa1ba2a773d8dbbbf2eb74f77147290a630e598d0";

@@ -76,17 +76,17 @@ fn run(params: &Params, connect: fn(&Address) -> Result<Server, Failure>) -> Out
         })
     };
     let loading = all(&mut connections, &|server, own| load.fill(server, own, records));
-    loading.map_err(|failure| load.told(failure, "while records were loaded"))?;
+    loading.map_err(|failure| load.dated(failure, "while records were loaded"))?;
     let cpu = connections[0].cpu();
     let started = Instant::now();
     let work = all(&mut connections, &|server, own| load.work(server, own, each, params.seed));
     let seconds = started.elapsed().as_secs_f64();
     let done = load.answered.load(Ordering::Relaxed);
     let latencies =
-        work.map_err(|failure| load.told(failure, &format!("after {done} operations")))?;
+        work.map_err(|failure| load.dated(failure, &format!("after {done} operations")))?;
     let cpu = connections[0].cpu().zip(cpu).map(|(now, before)| (now - before) * 1e6 / done as f64);
     let again = all(&mut connections, &|server, own| load.read_again(server, own, records));
-    again.map_err(|failure| load.told(failure, "while what was written was read again"))?;
+    again.map_err(|failure| load.dated(failure, "while what was written was read again"))?;
     let mut metrics = vec![("operations_per_second", done as f64 / seconds)];
     metrics.extend(latencies.metrics());
     metrics.extend(cpu.map(|each| ("server_cpu_us", each)));
@@ -172,7 +172,7 @@ impl Load {
     }
 
     /// Says of a server that was lost when that was.
-    fn told(&self, failure: Failure, when: &str) -> Failure {
+    fn dated(&self, failure: Failure, when: &str) -> Failure {
         match failure {
             Failure::Outside(what) => Failure::Outside(format!("{what}, {when}")),
             check => check,

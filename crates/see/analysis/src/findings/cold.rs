@@ -7,7 +7,7 @@
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Nanos};
 
-use super::finding::{Finding, Inconclusive, Seen, Stake, code, percent, size, time};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
 use crate::heat::{HeatView, ObjectHeat};
 
 /// Less is not worth naming.
@@ -24,7 +24,7 @@ const STEPS: u64 = 8;
 const MOST_OF_THEM: f64 = 0.99;
 
 /// Why it cannot be told what is cold.
-pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
+pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let (setup, ..) = seen.accesses?;
     let Err(why) = when(seen)? else { return never_touched(seen) };
     // Shorter intervals than these cost more than they tell.
@@ -41,7 +41,7 @@ pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
 }
 
 /// Of a program that ran before its recording, what it held by then and did not touch is in no row.
-fn never_touched(seen: &Seen<'_>) -> Option<Inconclusive> {
+fn never_touched(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     seen.meta?.command.is_empty().then(|| Inconclusive {
         what: "how much memory was not touched at all",
         why: "the program ran before, and only what it touched since is recorded".into(),
@@ -50,7 +50,7 @@ fn never_touched(seen: &Seen<'_>) -> Option<Inconclusive> {
 }
 
 /// What is early in a recording of accesses, or why it tells too little.
-fn when(seen: &Seen<'_>) -> Option<Result<When, String>> {
+fn when(seen: &RecordedViews<'_>) -> Option<Result<When, String>> {
     let (setup, accesses, heat) = seen.accesses?;
     if setup.without_address.is_some() {
         return Some(Err("accesses were sampled, and samples do not tell what is not used".into()));
@@ -73,7 +73,7 @@ fn when(seen: &Seen<'_>) -> Option<Result<When, String>> {
 }
 
 /// Cold and write-once memory by object.
-pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let (Some((_, _, heat)), Some(Ok(when))) = (seen.accesses, when(seen)) else {
         return Vec::new();
     };
@@ -135,7 +135,7 @@ fn name(object: &ObjectHeat) -> String {
 }
 
 fn cold(
-    seen: &Seen<'_>,
+    seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
     (all, when): (u64, When),
@@ -170,7 +170,7 @@ fn cold(
 }
 
 fn written_once(
-    seen: &Seen<'_>,
+    seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
     (all, when): (u64, When),

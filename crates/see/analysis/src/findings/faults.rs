@@ -2,7 +2,7 @@
 
 use pagemill_model::{Nanos, units};
 
-use super::finding::{Finding, Inconclusive, Seen, Stake, percent, time};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, time};
 use crate::faults::{Category, FaultView, LOSS_LIMIT, Slow, loss};
 use crate::spikes::Spikes;
 
@@ -12,7 +12,7 @@ const PART: f64 = 0.05;
 const STALL: u64 = 1_000_000;
 
 /// That too many faults were lost.
-pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
+pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let (setup, _) = seen.faults?;
     (loss(setup) > LOSS_LIMIT).then(|| Inconclusive {
         what: "time in page faults, and the longest of them",
@@ -22,7 +22,7 @@ pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
 }
 
 /// Fault time and fault tail.
-pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some((setup, view)) = seen.faults else { return Vec::new() };
     if loss(setup) > LOSS_LIMIT {
         return Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// That faults may explain stalls of the length that was asked about, however short each of them was.
-fn stalls(seen: &Seen<'_>, view: &FaultView, details: bool) -> Option<Finding> {
+fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<Finding> {
     let Spikes { length, bursts, .. } = view.spikes.filter(|spikes| spikes.bursts > 0)?;
     let (cause, what, next) = cause(seen, view, details);
     let took = Nanos(length.0.div_ceil(2).saturating_mul(bursts));
@@ -96,7 +96,11 @@ fn dominant(view: &FaultView) -> Option<(Category, f64)> {
 }
 
 /// Why, what could be done, and the command that says more.
-fn cause(seen: &Seen<'_>, view: &FaultView, details: bool) -> (&'static str, &'static str, String) {
+fn cause(
+    seen: &RecordedViews<'_>,
+    view: &FaultView,
+    details: bool,
+) -> (&'static str, &'static str, String) {
     let program = seen.again();
     let category = dominant(view).map(|(category, _)| category);
     match category {
@@ -171,7 +175,7 @@ fn is_ours(place: &str) -> bool {
 }
 
 /// The longest fault, if somebody notices it.
-fn tail(seen: &Seen<'_>, view: &FaultView) -> Option<Finding> {
+fn tail(seen: &RecordedViews<'_>, view: &FaultView) -> Option<Finding> {
     let worst = || view.worst.iter().filter(|moment| !is_ours(&moment.place));
     let stalls = worst().filter(|moment| moment.latency.0 >= STALL);
     let worst = worst().next()?;

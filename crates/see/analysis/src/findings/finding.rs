@@ -39,7 +39,7 @@ pub struct Finding {
 
 /// The views of a recording, as far as it has them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
+pub struct RecordedViews<'a> {
     /// Where the recording is, for commands.
     pub recording: &'a str,
     /// Its header.
@@ -71,7 +71,7 @@ pub struct Inconclusive {
     pub next: String,
 }
 
-impl Seen<'_> {
+impl RecordedViews<'_> {
     /// The program as the end of a command: `-- CMD`, or `-p PID` of one that was attached to and is still there.
     pub(super) fn program(&self) -> String {
         match self.meta {

@@ -2,7 +2,7 @@
 
 use pagemill_model::Nanos;
 
-use super::finding::{Finding, Seen, Stake, percent, time};
+use super::finding::{Finding, RecordedViews, Stake, percent, time};
 use crate::faults::Category;
 use crate::fragmentation::timeline::FragView;
 
@@ -12,7 +12,7 @@ const FRAGMENTED: f64 = 0.5;
 const REFUSED: u64 = 16;
 
 /// That free memory is fragmented, if anybody noticed.
-pub(super) fn find(seen: &Seen<'_>) -> Option<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Option<Finding> {
     let (frag, (_, faults)) = (seen.frag?, seen.faults?);
     let unusable = frag.points.last()?.1;
     let of = |(category, _): &&(Category, _)| *category == Category::HugeRefused;

@@ -4,7 +4,7 @@
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, units};
 
-use super::finding::{Finding, Inconclusive, Seen, Stake, percent, size, time};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, size, time};
 use crate::heap::{HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
@@ -13,7 +13,7 @@ const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 const PART: f64 = 0.2;
 
 /// The memory behind the heap that holds nothing of the program.
-pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some(view) = seen.heap else { return Vec::new() };
     let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else {
         return malloc(seen, view).into_iter().collect();
@@ -52,7 +52,7 @@ pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
 }
 
 /// That the program's own malloc keeps memory free, and why it does not go back.
-fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
+fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     let (malloc, memory) = (view.malloc.as_ref()?, view.memory.as_ref()?.last);
     let Malloc { name, at, heap, returnable, pieces, .. } = malloc;
     let kept = (returnable.0.saturating_add(pieces.0) as f64).min(memory);
@@ -98,7 +98,7 @@ fn malloc(seen: &Seen<'_>, view: &HeapView) -> Option<Finding> {
 }
 
 /// That the recorded process is not the one whose memory it is.
-pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Inconclusive> {
+pub(super) fn elsewhere(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let mut missing = seen.meta?.not_measured.iter();
     let missing =
         missing.find(|missing| missing.what == NotMeasured::WORKERS && seen.heap.is_some())?;
@@ -110,7 +110,7 @@ pub(super) fn elsewhere(seen: &Seen<'_>) -> Option<Inconclusive> {
 }
 
 /// That nobody could say what the program's own malloc keeps free.
-pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
+pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let view = seen.heap?;
     let large = view.memory.as_ref()?.peak >= LEAST;
     (large && view.live.is_none() && view.malloc.is_none()).then(|| Inconclusive {

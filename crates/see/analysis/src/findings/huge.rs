@@ -7,7 +7,7 @@ use pagemill_model::{Bytes, Event, Fold, Pid};
 
 use crate::addresses::ProcessAddress;
 
-use super::finding::{Finding, Seen, Stake, percent, size};
+use super::finding::{Finding, RecordedViews, Stake, percent, size};
 
 /// Less is not worth naming.
 const LEAST: u64 = 4 << 20;
@@ -17,7 +17,7 @@ const LARGE: u64 = 256 << 20;
 const FEW: f64 = 0.1;
 
 /// Zeros on huge pages and memory beside them.
-pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let resident = seen.heap.and_then(|view| view.pss.as_ref()).map(|pss| pss.peak as u64);
     if let Some(Bytes(bytes)) = seen.bloat

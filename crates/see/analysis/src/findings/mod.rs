@@ -22,7 +22,7 @@ mod heap;
 mod huge;
 mod sparse;
 
-pub use finding::{Finding, Inconclusive, Seen, Stake};
+pub use finding::{Finding, Inconclusive, RecordedViews, Stake};
 pub use huge::BloatFold;
 
 /// Findings at most.
@@ -38,7 +38,7 @@ pub struct Conclusions {
 }
 
 /// What the views of a recording come to.
-pub fn conclude(seen: &Seen<'_>) -> Conclusions {
+pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
     let mut found = Vec::new();
     found.extend(cold::find(seen));
     found.extend(sparse::find(seen));

@@ -4,7 +4,7 @@ use pagemill_model::Bytes;
 use pagemill_model::sums::sum;
 use pagemill_model::units::counted;
 
-use super::finding::{Finding, Inconclusive, Seen, Stake, code, percent, size, time};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -12,7 +12,7 @@ const LEAST: u64 = 1 << 20;
 const PART: f64 = 0.05;
 
 /// That allocations were not seen, where accesses were.
-pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
+pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     seen.accesses?;
     let why = seen.lacks_allocations()?;
     Some(Inconclusive {
@@ -23,7 +23,7 @@ pub(super) fn inconclusive(seen: &Seen<'_>) -> Option<Inconclusive> {
 }
 
 /// Sparse pages by call site, and pages in which nothing is live.
-pub(super) fn find(seen: &Seen<'_>) -> Vec<Finding> {
+pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some((_, _, heat)) = seen.accesses else { return Vec::new() };
     // What is live is known of all allocations or of none.
     if seen.lacks_allocations().is_some() {

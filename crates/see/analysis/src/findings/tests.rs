@@ -59,11 +59,11 @@ fn conclusions_of(events: &[Event], setup: &AccessSetup, meta: Option<&Meta>) ->
         accesses.event(event);
     }
     let (heat, accesses) = (heat.view(), accesses.view());
-    conclude(&Seen {
+    conclude(&RecordedViews {
         recording: "rec",
         meta,
         accesses: Some((setup, &accesses, &heat)),
-        ..Seen::default()
+        ..RecordedViews::default()
     })
 }
 
@@ -255,11 +255,15 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
         fold.view()
     };
     let quiet = view(&[counted(1_000_000_000, 500, 1000)]);
-    let seen = Seen { faults: Some((&setup, &quiet)), ..Seen::default() };
+    let seen = RecordedViews { faults: Some((&setup, &quiet)), ..RecordedViews::default() };
     assert_eq!(conclude(&seen), Conclusions::default());
     let stalled =
         view(&[fault(600_000_000, 9_000_000, 8_500_000), counted(1_000_000_000, 9_000_000, 1)]);
-    let seen = Seen { faults: Some((&setup, &stalled)), recording: "rec", ..Seen::default() };
+    let seen = RecordedViews {
+        faults: Some((&setup, &stalled)),
+        recording: "rec",
+        ..RecordedViews::default()
+    };
     let found = conclude(&seen).findings;
     assert_eq!(found[0].subject, "tail", "{found:?}");
     assert!(found[0].text.contains("9.0 ms, compaction"), "{}", found[0].text);
@@ -284,7 +288,8 @@ fn stalls_of_many_short_faults_are_named_where_they_were_asked_about() {
             })));
         }
         let view = fold.view();
-        conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings
+        conclude(&RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() })
+            .findings
     };
     assert_eq!(told(None), []);
     let found = told(Some(Nanos(5_000_000)));
@@ -299,7 +304,7 @@ fn a_process_that_was_attached_to_is_named_by_its_command_or_its_name() {
     let again = |attached: &[&str], comm: &str| {
         let attached_command = attached.iter().map(|word| (*word).to_owned()).collect();
         let meta = Meta { pid: 7, comm: comm.into(), attached_command, ..Meta::default() };
-        Seen { meta: Some(&meta), lives: true, ..Seen::default() }.again()
+        RecordedViews { meta: Some(&meta), lives: true, ..RecordedViews::default() }.again()
     };
     assert_eq!(again(&["node", "a b.js"], "node"), "-- node 'a b.js'");
     assert_eq!(again(&[], "redis-server"), "-- redis-server …");
@@ -315,7 +320,9 @@ fn what_pagemill_s_own_library_took_to_load_is_no_finding() {
         fold.event(&fault(600_000_000, 9_000_000, 0));
         let view = fold.view();
         assert_eq!(view.worst[0].place, file);
-        let found = conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings;
+        let found =
+            conclude(&RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() })
+                .findings;
         found.iter().map(|finding| finding.subject).collect()
     };
     assert!(subjects("/usr/lib/libssl.so.3").contains(&"tail"));
@@ -339,7 +346,9 @@ fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
         counts.flags = Some(major);
         fold.event(&Event::FaultCounts(counts));
         let view = fold.view();
-        let found = conclude(&Seen { faults: Some((&setup, &view)), ..Seen::default() }).findings;
+        let found =
+            conclude(&RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() })
+                .findings;
         let faults = found.into_iter().find(|finding| finding.subject == "faults");
         faults.unwrap_or_else(|| panic!("{:?}", view.categories)).text
     };
@@ -360,7 +369,12 @@ fn of_a_command_whose_work_others_did_nothing_is_concluded() {
         let not_measured = vec![NotMeasured { what: what.into(), why: "one had 90 MiB".into() }];
         let command = vec!["gcc".into(), "big.c".into()];
         let meta = Meta { not_measured, command, ..Meta::default() };
-        conclude(&Seen { heap: Some(&view), meta: Some(&meta), ..Seen::default() }).inconclusive
+        conclude(&RecordedViews {
+            heap: Some(&view),
+            meta: Some(&meta),
+            ..RecordedViews::default()
+        })
+        .inconclusive
     };
     assert_eq!(missing(NotMeasured::CHILDREN), []);
     let inconclusive = missing(NotMeasured::WORKERS);
@@ -386,7 +400,7 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     fold.event(&sample(0, 100 * MIB, 101 * MIB));
     fold.event(&sample(1_000_000_000, 20 * MIB, 95 * MIB));
     let view = fold.view();
-    let found = conclude(&Seen { heap: Some(&view), ..Seen::default() }).findings;
+    let found = conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() }).findings;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].stake, Stake::Memory(Bytes(75 * MIB)));
     assert!(found[0].text.contains("live data fell from 100.0 MiB"), "{}", found[0].text);
@@ -410,7 +424,7 @@ fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
     let mut fold = HeapFold::default();
     fold.event(&Event::Heap(Box::new(sample)));
     let view = fold.view();
-    conclude(&Seen { heap: Some(&view), ..Seen::default() })
+    conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() })
 }
 
 /// Once, nothing was said to be worth changing of a process that was free memory of its malloc for nine tenths.
@@ -455,14 +469,20 @@ fn no_command_names_a_process_that_is_gone() {
     let next = |command: &[&str], lives| {
         let command = command.iter().map(|word| (*word).to_owned()).collect();
         let meta = Meta { pid: 7, command, ..Meta::default() };
-        let seen = Seen { heap: Some(&view), meta: Some(&meta), lives, ..Seen::default() };
+        let seen = RecordedViews {
+            heap: Some(&view),
+            meta: Some(&meta),
+            lives,
+            ..RecordedViews::default()
+        };
         conclude(&seen).findings[0].next.clone()
     };
     assert_eq!(next(&["./holes"], true), "pagemill heap 7 --compact");
     assert_eq!(next(&["./holes"], false), "pagemill advise -- ./holes");
     assert_eq!(next(&[], false), "pagemill advise -- CMD");
     let meta = Meta { pid: 7, ..Meta::default() };
-    let program = |lives| Seen { meta: Some(&meta), lives, ..Seen::default() }.program();
+    let program =
+        |lives| RecordedViews { meta: Some(&meta), lives, ..RecordedViews::default() }.program();
     assert_eq!((program(true), program(false)), ("-p 7".into(), "-- CMD".into()));
 }
 

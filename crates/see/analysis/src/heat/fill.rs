@@ -9,7 +9,7 @@ use super::view::{Heat, HeatView, LineHeat, ObjectHeat};
 use super::{HeatFold, LINES, Live, OBJECTS};
 use crate::addresses::ProcessAddress;
 use crate::objects::{Identity, Kind, Symbols};
-use crate::residency::{self, Kept, Resident, SparseSite};
+use crate::residency::{self, LiveMemory, Resident, SparseSite};
 use pagemill_model::sums::{add, sum};
 
 /// Objects of one name and kind as one, the busiest apart.
@@ -138,7 +138,7 @@ impl<S: Symbols> HeatFold<S> {
         &self,
         objects: &mut [ObjectHeat],
         place: &[usize],
-    ) -> (Vec<SparseSite>, Kept) {
+    ) -> (Vec<SparseSite>, LiveMemory) {
         let identities = self.names.objects.identities();
         let pages = self.pages.iter().filter(|(_, first)| !first.gone).map(|(key, first)| {
             let &(object, at) = key;
@@ -172,8 +172,12 @@ impl<S: Symbols> HeatFold<S> {
         sparse.sort_by(|a, b| (b.pages, &a.name).cmp(&(a.pages, &b.name)));
         let most = self.live.iter().max_by_key(|(pid, live)| (live.most, **pid));
         let Live { now, most, at } = most.map_or_else(Live::default, |(_, live)| *live);
-        let kept =
-            Kept { live: Bytes(now), peak: Bytes(most), peaked: Nanos(at), free_pages: all.free };
+        let kept = LiveMemory {
+            live: Bytes(now),
+            peak: Bytes(most),
+            peaked: Nanos(at),
+            free_pages: all.free,
+        };
         (sparse, kept)
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::residency::{Kept, SparseSite};
+use crate::residency::{LiveMemory, SparseSite};
 use pagemill_model::sums::add;
 
 /// What happened in a cell.
@@ -105,7 +105,7 @@ pub struct HeatView {
     pub sparse: Vec<SparseSite>,
     /// What was live of what was allocated.
     #[serde(default)]
-    pub kept: Kept,
+    pub kept: LiveMemory,
     /// Touched and written pages of intervals, and accesses to further pages, that were left out, for there were more
     /// than the [`super::Bounds`].
     #[serde(default)]

@@ -14,7 +14,7 @@
 //! Always true: no line is wider than the screen, and there are no more lines than it has; where it is too low, panes
 //! are left out from below, then shortened.
 
-pub mod says;
+pub mod sentences;
 pub mod theme;
 
 use pagemill_launch::stdio::printable;
@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
 use crate::state::heat::{Cell, Region};
 use crate::state::memory::memory;
-use says::{Sentence, faults_say, memory_says, percent, size, time};
+use sentences::{Sentence, faults_say, memory_says, percent, size, time};
 use theme::{Age, Theme};
 
 /// Ten seconds.

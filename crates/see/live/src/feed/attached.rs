@@ -214,7 +214,7 @@ impl Feed for Attached {
         next.unwrap_or_else(|| Instant::now() + self.interval)
     }
 
-    fn look(&mut self, state: &mut State) -> Result<()> {
+    fn refresh(&mut self, state: &mut State) -> Result<()> {
         if self.ended.is_some() {
             return Ok(());
         }
@@ -243,10 +243,10 @@ impl Feed for Attached {
         Ok(())
     }
 
-    fn settle(&mut self, state: &mut State) -> Result<()> {
+    fn flush(&mut self, state: &mut State) -> Result<()> {
         // What cannot be read now is said by the next look, if it lasts.
         for timed in &mut self.recorders {
-            let _ = timed.recorder.settle(&mut self.writer);
+            let _ = timed.recorder.flush(&mut self.writer);
         }
         self.pass(state);
         Ok(())

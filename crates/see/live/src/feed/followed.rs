@@ -46,7 +46,7 @@ impl Feed for Followed {
         self.due
     }
 
-    fn look(&mut self, state: &mut State) -> Result<()> {
+    fn refresh(&mut self, state: &mut State) -> Result<()> {
         if Instant::now() < self.due {
             return Ok(());
         }

@@ -30,10 +30,10 @@ pub trait Feed {
     fn due(&self) -> Instant;
 
     /// Takes in what is new.
-    fn look(&mut self, state: &mut State) -> Result<()>;
+    fn refresh(&mut self, state: &mut State) -> Result<()>;
 
     /// Takes in what is known by now and would come with a later look: somebody is about to see it.
-    fn settle(&mut self, _state: &mut State) -> Result<()> {
+    fn flush(&mut self, _state: &mut State) -> Result<()> {
         Ok(())
     }
 

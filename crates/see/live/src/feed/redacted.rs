@@ -35,16 +35,16 @@ impl Feed for Redacted<'_> {
         self.feed.due()
     }
 
-    fn look(&mut self, state: &mut State) -> Result<()> {
+    fn refresh(&mut self, state: &mut State) -> Result<()> {
         state.redact();
-        self.feed.look(state)?;
+        self.feed.refresh(state)?;
         self.take_meta();
         Ok(())
     }
 
-    fn settle(&mut self, state: &mut State) -> Result<()> {
+    fn flush(&mut self, state: &mut State) -> Result<()> {
         state.redact();
-        self.feed.settle(state)?;
+        self.feed.flush(state)?;
         self.take_meta();
         Ok(())
     }

@@ -24,13 +24,13 @@ pub mod exact;
 pub mod faults;
 pub mod frag;
 pub mod heap;
-#[cfg(target_arch = "x86_64")]
-mod held;
 pub mod mappings;
 #[cfg(target_arch = "x86_64")]
 mod nearest;
 pub mod pressure;
 mod recorder;
+#[cfg(target_arch = "x86_64")]
+mod registers;
 #[cfg(target_arch = "x86_64")]
 pub mod samples;
 #[cfg(target_arch = "x86_64")]

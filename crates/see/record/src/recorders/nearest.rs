@@ -24,7 +24,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInf
 use pagemill_kernel::access_samples::Registers;
 
 use super::code::writes;
-use super::held::{Held, State, apply, take_back, value};
+use super::registers::{KnownValue, State, apply, take_back, value};
 
 /// Which bytes, and whether they are written.
 type Accesses = Vec<(u64, bool)>;
@@ -37,7 +37,7 @@ const IN_SAMPLE: [usize; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 10, 11, 12, 13, 14, 15, 
 
 /// The registers of a sample.
 pub fn state(registers: &Registers) -> State {
-    IN_SAMPLE.map(|at| Held::Whole(registers[at]))
+    IN_SAMPLE.map(|at| KnownValue::Whole(registers[at]))
 }
 
 /// The code around an instruction, as far as its block goes.
@@ -200,7 +200,7 @@ fn computed_anew(
 
 /// Why the bytes of an instruction are unknown: with all registers known they may be still.
 fn why(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> Dropped {
-    match accesses(factory, instruction, &[Held::Whole(0); 16]) {
+    match accesses(factory, instruction, &[KnownValue::Whole(0); 16]) {
         Some(None) => Dropped::Segment,
         _ => Dropped::Changed,
     }
@@ -549,7 +549,7 @@ mod tests {
 
     /// How often each direction was told of a run of steps.
     #[derive(Debug, Default)]
-    struct Told {
+    struct Expected {
         interrupted: u64,
         behind: u64,
         ahead: u64,
@@ -557,7 +557,7 @@ mod tests {
     }
 
     /// Steps a program, and holds what would be told at each step against what the processor did.
-    fn stepped(words: &[&str], rounds: usize, steps: usize) -> Told {
+    fn stepped(words: &[&str], rounds: usize, steps: usize) -> Expected {
         let words: Vec<_> = words.iter().map(|word| CString::new(*word).unwrap()).collect();
         let path = [c"PATH=/usr/bin:/bin".into()];
         let program = ptrace::launch(&words[0], &words, &path, &Setup::default()).unwrap();
@@ -569,7 +569,7 @@ mod tests {
         }
         let mut surroundings = Surroundings::new(Linux::default());
         let mut factory = InstructionInfoFactory::new();
-        let mut told = Told::default();
+        let mut told = Expected::default();
         for _ in 0..rounds {
             // What ran: where, and what it accessed.
             let mut ran: Vec<(u64, Option<Accesses>)> = Vec::new();

@@ -23,7 +23,7 @@ pub trait Recorder {
     fn collect(&mut self, writer: &mut Writer) -> Result<()>;
 
     /// Somebody is about to see what there is: writes what is known by now and held back for a later moment.
-    fn settle(&mut self, _writer: &mut Writer) -> Result<()> {
+    fn flush(&mut self, _writer: &mut Writer) -> Result<()> {
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pagemill_analysis::accesses::{AccessView, Counts};
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use pagemill_model::recording::Reader;
 use pagemill_model::units::counted;
@@ -279,7 +279,7 @@ impl Section for Accesses {
         })
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.accesses = Some((&self.setup, &self.view, &self.heat));
     }
 

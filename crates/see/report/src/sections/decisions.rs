@@ -1,7 +1,7 @@
 //! Huge page decisions in a report: text and JSON.
 
 use pagemill_analysis::decisions::{Decided, DecisionFold};
-use pagemill_analysis::findings::{BloatFold, Seen};
+use pagemill_analysis::findings::{BloatFold, RecordedViews};
 use pagemill_model::{Bytes, EventKind};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ impl Section for Decisions {
         Some(format!("{} of decisions", last.plain()))
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.bloat = self.1;
     }
 

@@ -1,7 +1,7 @@
 //! Page faults in a report: text, JSON and HTML.
 
 use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, loss};
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::latency::{Histogram, SHARES};
 use pagemill_analysis::spikes::{Inconclusive, Spikes};
 use pagemill_model::{EventKind, FaultSetup, Nanos};
@@ -62,7 +62,7 @@ impl Section for Faults {
         })
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.faults = Some((&self.setup, &self.view));
     }
 

@@ -1,6 +1,6 @@
 //! Free memory in a report: text and JSON.
 
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::fragmentation::timeline::{FragFold, FragView};
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_model::frag::FragSample;
@@ -74,7 +74,7 @@ impl Section for FragView {
         })
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.frag = Some(self);
     }
 

@@ -1,6 +1,6 @@
 //! The memory of a process and of its heap in a report: text, JSON and HTML.
 
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::heap::{HeapFold, HeapView, Malloc, Pauses, Summary};
 use pagemill_model::{Bytes, EventKind, Nanos};
 use serde_json::{Map, Value, json};
@@ -197,7 +197,7 @@ impl Section for HeapView {
         figures
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.heap = Some(self);
     }
 

@@ -1,6 +1,6 @@
 //! Huge pages in a report, and in the verb `hugepages`: text and JSON.
 
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::hugepages::{HugePageFold, HugePageView, Use};
 use pagemill_model::EventKind;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ impl Section for HugePageView {
         json(self)
     }
 
-    fn see<'a>(&'a self, seen: &mut Seen<'a>) {
+    fn see<'a>(&'a self, seen: &mut RecordedViews<'a>) {
         seen.hugepages = Some(self);
     }
 

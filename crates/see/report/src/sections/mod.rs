@@ -24,7 +24,7 @@ pub use section::{Figure, Gather, Object, ReportOptions, Section, SectionInput, 
 
 use std::path::Path;
 
-use pagemill_analysis::findings::{Conclusions, Seen, conclude};
+use pagemill_analysis::findings::{Conclusions, RecordedViews, conclude};
 use pagemill_launch::context::machine;
 use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{EventKind, Pid, Source as _};
@@ -104,7 +104,12 @@ impl Sections {
         };
         let meta = reader.meta();
         let lives = lives(meta);
-        let mut seen = Seen { recording: &recording, meta: Some(meta), lives, ..Seen::default() };
+        let mut seen = RecordedViews {
+            recording: &recording,
+            meta: Some(meta),
+            lives,
+            ..RecordedViews::default()
+        };
         self.iter().for_each(|section| section.see(&mut seen));
         conclude(&seen)
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagemill_analysis::findings::Seen;
+use pagemill_analysis::findings::RecordedViews;
 use pagemill_model::recording::Reader;
 use pagemill_model::{Event, EventKind, Fold, Nanos};
 use pagemill_record::summary::Summary;
@@ -73,7 +73,7 @@ pub trait Section {
         Vec::new()
     }
     /// Adds its view to those that findings are made of.
-    fn see<'a>(&'a self, _seen: &mut Seen<'a>) {}
+    fn see<'a>(&'a self, _seen: &mut RecordedViews<'a>) {}
     /// What `record` ends with, if something is worth saying at once.
     fn closing(&self) -> Option<String> {
         None

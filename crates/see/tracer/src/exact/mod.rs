@@ -379,7 +379,7 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent))
         at += HEADER + length;
         if word(0) == BLOCK {
             for record in body.chunks_exact(RECORD) {
-                each(told(process, thread, record)?);
+                each(event_of(process, thread, record)?);
             }
         } else if count > 0 {
             text.extend_from_slice(body);
@@ -392,7 +392,7 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent))
     }
 }
 
-fn told(process: Pid, thread: Pid, record: &[u8]) -> Option<EmulatorEvent> {
+fn event_of(process: Pid, thread: Pid, record: &[u8]) -> Option<EmulatorEvent> {
     let long = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
     let word = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let (address, second, third) = (long(0)?, long(8)?, long(16)?);

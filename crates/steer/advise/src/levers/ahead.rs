@@ -5,7 +5,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::cbmm_plus::CbmmPlus;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// `run --huge cbmm+`.
 pub struct Ahead;

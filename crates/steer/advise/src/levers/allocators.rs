@@ -5,7 +5,7 @@ use std::path::Path;
 use pagemill_launch::library::distributed;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// An allocator of the distribution.
 pub struct Allocator {

@@ -1,7 +1,7 @@
 //! Memory that is not accessed, in compressed memory or on a slower tier: modelled, not tried.
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// zram, zswap, or a tier of slower memory.
 pub struct Colder;

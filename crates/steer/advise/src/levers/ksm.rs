@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::levers::plain::ON_IT;
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// `run --ksm`.
 pub struct Ksm;

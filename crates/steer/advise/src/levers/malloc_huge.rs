@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// `glibc.malloc.hugetlb=1`: `madvise(MADV_HUGEPAGE)` for all that malloc maps (glibc 2.35).
 pub struct MallocHuge;

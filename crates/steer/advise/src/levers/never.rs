@@ -4,7 +4,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::linux::Linux;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// Transparent huge pages switched off for the command and what it starts.
 pub struct Never;

@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// Who runs on that heap.
 pub const PLAIN: Allocator = Allocator::Other("pagemill's heap, which does not compact here");

@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::program;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// Settings of jemalloc or mimalloc.
 pub struct Purge {

@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::{RunObservation, bytes};
+use crate::observation::{RunObservation, bytes};
 
 /// A command that rests for less in all, seconds, is not noticed to rest.
 const REST: f64 = 0.4;

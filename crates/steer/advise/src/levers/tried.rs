@@ -5,7 +5,7 @@ use pagemill_policy::huge::Policy as _;
 use pagemill_policy::huge::auto::Auto;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::look::RunObservation;
+use crate::observation::RunObservation;
 
 /// `run --huge auto`.
 pub struct Tried;

@@ -6,23 +6,24 @@ use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Targ
 use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
 use pagemill_model::{Nanos, Order, Pid};
 
-use super::found::Found;
+use super::finding::Finding;
 
 /// Faults that a probe makes.
 const TOUCHED: usize = 64;
 
-pub(super) fn perf_events(linux: &Linux) -> Found {
+pub(super) fn perf_events(linux: &Linux) -> Finding {
     const FIX: &str = "sudo sysctl kernel.perf_event_paranoid=2   (or run as root, or allow perf_event_open(2) in \
                        the seccomp profile)";
     let paranoid = linux.perf_event_paranoid();
     match (paranoid, sampled()) {
         (Err(error), _) => {
-            Found::missing(error.to_string(), "boot a kernel with CONFIG_PERF_EVENTS=y")
+            Finding::missing(error.to_string(), "boot a kernel with CONFIG_PERF_EVENTS=y")
         }
-        (_, Err(error)) => Found::missing(error.to_string(), FIX),
-        (_, Ok(seen)) if seen != TOUCHED => {
-            Found::missing(format!("{seen} of {TOUCHED} faults were sampled"), "report this kernel")
-        }
+        (_, Err(error)) => Finding::missing(error.to_string(), FIX),
+        (_, Ok(seen)) if seen != TOUCHED => Finding::missing(
+            format!("{seen} of {TOUCHED} faults were sampled"),
+            "report this kernel",
+        ),
         (Ok(paranoid), Ok(_)) => {
             let kernel =
                 Event::open(&Attributes::counting(Counter::MinorFaults), Target::Thread(Pid(0)));
@@ -35,8 +36,8 @@ pub(super) fn perf_events(linux: &Linux) -> Found {
             };
             let all = format!("{TOUCHED} of {TOUCHED} faults were sampled; {counted}");
             match kernel {
-                Ok(_) => Found::ok(all),
-                Err(_) => Found::degraded(
+                Ok(_) => Finding::ok(all),
+                Err(_) => Finding::degraded(
                     format!(
                         "{all}; faults inside system calls are not seen (perf_event_paranoid is {paranoid})"
                     ),
@@ -47,10 +48,10 @@ pub(super) fn perf_events(linux: &Linux) -> Found {
     }
 }
 
-pub(super) fn page_walks(linux: &Linux) -> Found {
+pub(super) fn page_walks(linux: &Linux) -> Finding {
     match PageWalks::find(linux) {
-        Ok(walks) => Found::ok(format!("{} count", walks.name)),
-        Err(error) => Found::degraded(
+        Ok(walks) => Finding::ok(format!("{} count", walks.name)),
+        Err(error) => Finding::degraded(
             format!("{error}; benefits are measured by runs"),
             "use a processor whose counters are available (a virtual machine needs a virtual PMU)",
         ),
@@ -80,48 +81,48 @@ fn is_touched(start: u64, address: u64) -> bool {
 const BPF: &str = "run as root, or with CAP_BPF and CAP_PERFMON, a kernel with CONFIG_BPF_SYSCALL=y and \
                    CONFIG_DEBUG_INFO_BTF=y, and a build where clang was installed";
 
-pub(super) fn bpf(_: &Linux) -> Found {
+pub(super) fn bpf(_: &Linux) -> Finding {
     if let Err(why) = bpf::built() {
-        return Found::degraded(
+        return Finding::degraded(
             format!("this build has no BPF programs: {why}"),
             "sudo apt-get install clang, then build again",
         );
     }
     match traced(Points::Events) {
         Ok((seen, _)) if seen == TOUCHED => {
-            Found::ok(format!("{TOUCHED} of {TOUCHED} faults were timed in the kernel"))
+            Finding::ok(format!("{TOUCHED} of {TOUCHED} faults were timed in the kernel"))
         }
-        Ok((seen, _)) => Found::degraded(
+        Ok((seen, _)) => Finding::degraded(
             format!("{seen} of {TOUCHED} faults were timed, so perf events are used"),
             "report this kernel",
         ),
-        Err(error) => Found::degraded(format!("{error}; perf events are used"), BPF),
+        Err(error) => Finding::degraded(format!("{error}; perf events are used"), BPF),
     }
 }
 
-pub(super) fn details(_: &Linux) -> Found {
+pub(super) fn details(_: &Linux) -> Finding {
     match traced(Points::Events) {
         Ok((_, lacks)) if lacks.is_empty() => {
-            Found::ok("allocation, compaction, reclaim and kind of memory are seen")
+            Finding::ok("allocation, compaction, reclaim and kind of memory are seen")
         }
-        Ok((_, lacks)) => Found::degraded(
+        Ok((_, lacks)) => Finding::degraded(
             format!("not seen: {}", lacks.join(", ")),
             "boot a kernel with CONFIG_COMPACTION=y and the tracepoints of kmem, compaction and vmscan",
         ),
-        Err(error) => Found::degraded(error.to_string(), BPF),
+        Err(error) => Finding::degraded(error.to_string(), BPF),
     }
 }
 
-pub(super) fn fentry(_: &Linux) -> Found {
+pub(super) fn fentry(_: &Linux) -> Finding {
     match traced(Points::Function) {
         Ok((seen, _)) if seen == TOUCHED => {
-            Found::ok(format!("{TOUCHED} of {TOUCHED} faults were timed at handle_mm_fault"))
+            Finding::ok(format!("{TOUCHED} of {TOUCHED} faults were timed at handle_mm_fault"))
         }
-        Ok((seen, _)) => Found::degraded(
+        Ok((seen, _)) => Finding::degraded(
             format!("{seen} of {TOUCHED} faults were timed; tracepoints are used"),
             "report this kernel",
         ),
-        Err(error) => Found::degraded(
+        Err(error) => Finding::degraded(
             format!("{error}; tracepoints are used, as exact"),
             "boot a kernel with CONFIG_FUNCTION_TRACER=y and without lockdown; nothing is lost without it",
         ),
@@ -135,7 +136,7 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
     faults.follow(me)?;
     let start = touch::pages(TOUCHED)?;
     let mut seen = 0;
-    faults.told(|told| {
+    faults.drain(|told| {
         let FaultEvent::One(detail) = told else { return };
         seen += usize::from(detail.process == me && is_touched(start, detail.address));
     });
@@ -147,11 +148,11 @@ fn traced(points: Points) -> Result<(usize, Vec<&'static str>), Error> {
 
 /// Traces a program that ends at once.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn accesses(linux: &Linux) -> Found {
+pub(super) fn accesses(linux: &Linux) -> Finding {
     use pagemill_tracer::FaultSource;
     match pagemill_record::recorders::accesses::try_out(linux.clone()) {
         Ok((FaultSource::Bpf, _)) => {
-            Found::ok("a program was traced, each first access told by BPF")
+            Finding::ok("a program was traced, each first access told by BPF")
         }
         Ok((source, better)) => {
             let told = match source {
@@ -163,12 +164,12 @@ pub(super) fn accesses(linux: &Linux) -> Found {
                 }
                 _ => "a program was traced, each first access told by perf events",
             };
-            Found::degraded(
+            Finding::degraded(
                 format!("{}: {told}; not used: {}", source.name(), better.join("; ")),
                 "run as root, or with CAP_BPF and CAP_PERFMON, of a build where clang was installed",
             )
         }
-        Err(error) => Found::missing(
+        Err(error) => Finding::missing(
             error.to_string(),
             "use kernel 6.11 or newer, and let ptrace(2), seccomp(2) and userfaultfd(2) through",
         ),
@@ -176,28 +177,28 @@ pub(super) fn accesses(linux: &Linux) -> Found {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn accesses(_: &Linux) -> Found {
-    Found::missing("accesses are traced on x86-64 only", "use a machine of that kind")
+pub(super) fn accesses(_: &Linux) -> Finding {
+    Finding::missing("accesses are traced on x86-64 only", "use a machine of that kind")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn emulator(_: &Linux) -> Found {
-    Found::missing("programs of x86-64 only", "use an x86-64 machine")
+pub(super) fn emulator(_: &Linux) -> Finding {
+    Finding::missing("programs of x86-64 only", "use an x86-64 machine")
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) fn emulator(_: &Linux) -> Found {
+pub(super) fn emulator(_: &Linux) -> Finding {
     use pagemill_tracer::exact::{Emulator, PROBED};
     const FIX: &str = "sudo apt-get install qemu-user   (an emulator with plugins)";
     let room = match tempfile::tempdir() {
         Ok(room) => room,
-        Err(error) => return Found::degraded(format!("cannot be tried: {error}"), FIX),
+        Err(error) => return Finding::degraded(format!("cannot be tried: {error}"), FIX),
     };
     match Emulator::install(room.path(), std::env::var_os("PATH").as_deref()) {
-        Ok(emulator) => Found::ok(format!(
+        Ok(emulator) => Finding::ok(format!(
             "{}; {PROBED} of {PROBED} written pages were told",
             emulator.program().display()
         )),
-        Err(error) => Found::degraded(format!("{error}; accesses are seen by page faults"), FIX),
+        Err(error) => Finding::degraded(format!("{error}; accesses are seen by page faults"), FIX),
     }
 }

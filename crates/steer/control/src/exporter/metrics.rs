@@ -13,7 +13,7 @@ use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::exposition::Metric::{Counter, Gauge};
 use pagemill_report::exposition::{Buckets, Exposition, Row, labels};
 
-use super::look::ProcessSnapshot;
+use super::snapshot::ProcessSnapshot;
 
 /// Upper ends of the histogram of page faults, s.
 const UPTO: [f64; 14] =

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use pagemill_kernel::loan::{self, Files, Loan};
 use pagemill_kernel::thp::{self, Disabled};
 use pagemill_kernel::{Kind, Linux};
-use pagemill_policy::huge::{Given, Policy};
+use pagemill_policy::huge::{Policy, ThpMode};
 
 /// What is in force for as long as this lives.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub fn medium(linux: &Linux, policy: &dyn Policy) -> Option<Loan<Files>> {
     let directory = loan::directory(linux);
     let off = linux.thp_medium()?.active == "never";
     let lent = || loan::is_lent(&directory, thp::MEDIUM_LOAN);
-    if !policy.means().weighs_time || !(off || policy.tries().is_some() || lent()) {
+    if !policy.mechanism().weighs_time || !(off || policy.tries().is_some() || lent()) {
         return None;
     }
     let loan = Loan::files(linux, &directory, thp::MEDIUM_LOAN, &[thp::MEDIUM]);
@@ -68,18 +68,18 @@ impl Isolation {
     /// For a policy, with what [`medium`] borrowed for it. What is started from now on runs under it.
     pub fn of(linux: &Linux, policy: &dyn Policy, medium: Option<Loan<Files>>) -> Result<Self> {
         let mode = linux.thp_enabled().map(|choice| choice.active);
-        match policy.means().given {
-            Given::Everywhere => return Self::always(linux, &mode?),
-            Given::Medium => {
+        match policy.mechanism().thp {
+            ThpMode::Always => return Self::always(linux, &mode?),
+            ThpMode::Medium => {
                 thp::disable_here(Disabled::No)?;
                 return Ok(Self { loan: None, medium: medium_everywhere(linux)? });
             }
-            Given::Nowhere => {
+            ThpMode::Never => {
                 thp::disable_here(Disabled::Altogether)?;
                 return Ok(Self { loan: None, medium });
             }
-            Given::System => return Ok(Self { loan: None, medium }),
-            Given::Advised => {}
+            ThpMode::Inherit => return Ok(Self { loan: None, medium }),
+            ThpMode::Madvise => {}
         }
         match (thp::disable_here(Disabled::ExceptAdvised), mode.as_deref()) {
             (Ok(()), _) | (Err(_), Ok("madvise" | "never")) => {}

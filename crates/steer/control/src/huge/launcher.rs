@@ -36,7 +36,7 @@ use pagemill_model::{Bytes, HugeDecision, Nanos, PageRange, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::trials::Trials;
-use pagemill_policy::huge::{Action, Figure, Given, Moment, Policy, Section, Tries, View};
+use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, ThpMode, Tries, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
@@ -199,7 +199,7 @@ impl Asking<'_> {
         }
         let due = decided.generation != generation || decided.at + STANDS <= self.now;
         let mut told = None;
-        for &moment in options.policy.means().growth {
+        for &moment in options.policy.mechanism().growth {
             let mut view = self.machine.of(self.process, region, moment, self.fresh);
             if let Some(profile) = &options.profile {
                 let at = view.address.max(region.get(RegionWord::Start));
@@ -265,7 +265,7 @@ impl Launcher {
         let inside = options.pid.is_none() && !options.dry;
         let medium = inside.then(|| isolate::medium(linux, options.policy)).flatten();
         // Timed before this process is kept from huge pages.
-        let recent = options.policy.means().weighs_time;
+        let recent = options.policy.mechanism().weighs_time;
         let waits = options.policy.tries().is_some_and(Tries::waits);
         let machine = if waits { Machine::unseen } else { Machine::new }(linux, recent)?;
         let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
@@ -307,7 +307,7 @@ impl Launcher {
             ended: Vec::new(),
             sites: None,
         };
-        launcher.huge_unasked = launcher.options.policy.means().given == Given::System
+        launcher.huge_unasked = launcher.options.policy.mechanism().thp == ThpMode::Inherit
             && linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
         if let Some(tries) = launcher.options.policy.tries() {
             let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
@@ -325,7 +325,7 @@ impl Launcher {
 
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
     pub fn needs_library(&self) -> bool {
-        !self.options.policy.means().by_kernel
+        !self.options.policy.mechanism().by_kernel
     }
 
     /// Whether the profile has rows that name the code that made a mapping.
@@ -392,7 +392,7 @@ impl Launcher {
 
     /// Whether the policy wants to know which pages are there.
     fn scans(&self) -> bool {
-        self.options.policy.means().scans_with(self.options.profile.is_some())
+        self.options.policy.mechanism().scans_with(self.options.profile.is_some())
     }
 
     /// The order for a region that nobody has looked at.
@@ -461,7 +461,7 @@ impl Launcher {
             if let Some(tries) = options.policy.tries().filter(|_| !options.dry) {
                 let trial =
                     member.trial.get_or_insert_with(|| Trial::new(linux, *trials, medium_unasked));
-                rows.extend(trial.look(options.policy, tries, machine, process, fresh, now));
+                rows.extend(trial.step(options.policy, tries, machine, process, fresh, now));
                 *brisk |= trial.is_brisk(tries);
                 continue;
             }
@@ -679,7 +679,7 @@ impl Launcher {
     }
 
     /// What all libraries have counted.
-    fn told(&self) -> Value {
+    fn counters(&self) -> Value {
         let board = self.board();
         let living = board.processes().filter(|process| pid_of(*process) != Pid(0));
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
@@ -740,7 +740,7 @@ impl Companion for Launcher {
         };
         let told = match (self.stats.take(), &self.options.stats) {
             (Some(mut file), Some(path)) => {
-                let text = format!("{:#}\n", self.told());
+                let text = format!("{:#}\n", self.counters());
                 let written = file.write_all(text.as_bytes());
                 let written = written.with_context(|| format!("cannot write {}", path.display()));
                 written.and_then(|()| file.finish())

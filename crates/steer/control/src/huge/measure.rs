@@ -31,7 +31,7 @@ use pagemill_launch::exit::Interrupted;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_policy::huge::{Section, Unit};
 use pagemill_tracer::Ended;
-use pagemill_tracer::advise::{self, Alone, CHUNK, Chunks, Place, Watch};
+use pagemill_tracer::advise::{self, CHUNK, Chunks, Place, Unwatched, Watch};
 
 use super::counters::Counters;
 use crate::plan::{BenefitSource, TimeMeasure};
@@ -209,7 +209,7 @@ impl Runner<'_> {
         let words = (&subject.path, &subject.arguments[..], &subject.environment[..]);
         Ok(match watch {
             Some(watch) => advise::run(self.linux, words, self.signals, chosen, watch)?,
-            None => advise::run(self.linux, words, self.signals, chosen, &mut Alone)?,
+            None => advise::run(self.linux, words, self.signals, chosen, &mut Unwatched)?,
         })
     }
 }
@@ -436,13 +436,13 @@ pub fn allow_only_advised(linux: &Linux) -> Result<()> {
 mod tests {
     use super::*;
     use pagemill_policy::huge::profile::Mapping;
-    use pagemill_tracer::advise::Seen;
+    use pagemill_tracer::advise::ChunkUse;
 
     fn chunks(places: &[(bool, u64, u64)]) -> Chunks {
         let seen = |(heap, chunk, pages): &(bool, u64, u64)| {
             (
                 Place { heap: *heap, offset: chunk * CHUNK },
-                Seen { pages: *pages, ..Seen::default() },
+                ChunkUse { pages: *pages, ..ChunkUse::default() },
             )
         };
         places.iter().map(seen).collect()

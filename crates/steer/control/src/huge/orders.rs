@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 
 /// What is to be done about a region of this view, before anybody has looked at it.
 pub fn first_order(policy: &dyn Policy, view: impl Fn(Moment) -> View) -> Order {
-    let mut orders =
-        policy.means().growth.iter().map(|&moment| order_for(policy.decide(&view(moment)).action));
+    let mut orders = policy
+        .mechanism()
+        .growth
+        .iter()
+        .map(|&moment| order_for(policy.decide(&view(moment)).action));
     orders.find(|order| *order != Order::Nothing).unwrap_or_default()
 }
 

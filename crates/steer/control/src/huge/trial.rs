@@ -127,7 +127,7 @@ impl Trial {
     }
 
     /// Looks at a process; what was decided, if that is to be recorded.
-    pub fn look(
+    pub fn step(
         &mut self,
         policy: &dyn Policy,
         tries: &dyn Tries,

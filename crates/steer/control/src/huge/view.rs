@@ -57,7 +57,7 @@ impl Machine {
     /// `recent`: how busy the CPUs are now counts as the load, instead of the average of the last minute.
     pub fn new(linux: &Linux, recent: bool) -> Result<Self> {
         let mut machine = Self::with(linux, recent, costs::latest(linux)?);
-        machine.look();
+        machine.measure();
         Ok(machine)
     }
 
@@ -74,7 +74,7 @@ impl Machine {
         Self { linux, now, recent, counted, busy, known, seen: false }
     }
 
-    fn look(&mut self) {
+    fn measure(&mut self) {
         let now = costs::machine_view(&self.linux, &self.known);
         self.counted.0 = Instant::now();
         self.counted.1 = self.linux.idle_ticks().unwrap_or(0);
@@ -97,7 +97,7 @@ impl Machine {
     pub fn refresh(&mut self, helpers: Duration) {
         if !self.seen {
             self.counted.2 = helpers;
-            return self.look();
+            return self.measure();
         }
         costs::refresh(&self.linux, &mut self.now);
         if self.recent {

@@ -50,7 +50,7 @@ use pagemill_model::page::PER_HUGE;
 
 use super::account::{Account, Decision, Estimate, Term, Unit};
 use super::action::{Action, Moment};
-use super::kind::{Given, Goal, Means, Policy, Tries};
+use super::kind::{Goal, Mechanism, Policy, ThpMode, Tries};
 use super::trials::{KEPT, Tally, has_helper};
 use super::view::{Figure, View};
 
@@ -337,8 +337,13 @@ impl Policy for Auto {
         }
     }
 
-    fn means(&self) -> Means {
-        Means { given: Given::System, growth: &[Moment::Ahead], weighs_time: true, ..Means::BESIDE }
+    fn mechanism(&self) -> Mechanism {
+        Mechanism {
+            thp: ThpMode::Inherit,
+            growth: &[Moment::Ahead],
+            weighs_time: true,
+            ..Mechanism::BESIDE
+        }
     }
 
     fn tries(&self) -> Option<&dyn Tries> {

@@ -17,7 +17,7 @@
 
 use super::account::{Account, Estimate, Term, Unit};
 use super::action::{Action, Moment};
-use super::kind::{Means, Policy};
+use super::kind::{Mechanism, Policy, ProfileUse};
 use super::view::{Figure, View};
 
 /// Allocation without a free block of order 9: 2^32 cycles.
@@ -56,8 +56,12 @@ impl Policy for Cbmm {
         "cbmm"
     }
 
-    fn means(&self) -> Means {
-        Means { growth: &[Moment::Fault, Moment::Ahead], profile: true, ..Means::BESIDE }
+    fn mechanism(&self) -> Mechanism {
+        Mechanism {
+            growth: &[Moment::Fault, Moment::Ahead],
+            profile: ProfileUse::Required,
+            ..Mechanism::BESIDE
+        }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

@@ -43,7 +43,7 @@ use pagemill_model::page::{HUGE, PER_HUGE};
 
 use super::account::{Account, Estimate, Term, Unit};
 use super::action::{Action, Moment};
-use super::kind::{Means, Policy, Scans};
+use super::kind::{Mechanism, Policy, ProfileUse, Scans};
 use super::view::{Figure, View};
 
 /// Thousandths of memory in use at which bloat begins to count, and at which it counts in full (HawkEye's marks).
@@ -215,13 +215,13 @@ impl Policy for CbmmPlus {
         "cbmm+"
     }
 
-    fn means(&self) -> Means {
-        Means {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism {
             growth: &[Moment::Ahead],
             scans: Scans::WithProfile,
-            profile: true,
+            profile: ProfileUse::Optional,
             weighs_time: true,
-            ..Means::BESIDE
+            ..Mechanism::BESIDE
         }
     }
 

@@ -14,7 +14,7 @@ use pagemill_model::page::PER_HUGE;
 
 use super::account::Estimate;
 use super::action::{Action, Moment};
-use super::kind::{Means, Policy, Scans};
+use super::kind::{Mechanism, Policy, Scans};
 use super::view::View;
 
 /// Bins of accessed pages (`MAX_BINS` of the artifact).
@@ -45,8 +45,8 @@ impl Policy for Hawkeye {
         "hawkeye"
     }
 
-    fn means(&self) -> Means {
-        Means { growth: &[Moment::Fault], scans: Scans::Always, ..Means::BESIDE }
+    fn mechanism(&self) -> Mechanism {
+        Mechanism { growth: &[Moment::Fault], scans: Scans::Always, ..Mechanism::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

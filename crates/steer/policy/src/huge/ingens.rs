@@ -12,7 +12,7 @@ use pagemill_model::page::PER_HUGE;
 
 use super::account::Estimate;
 use super::action::Action;
-use super::kind::{Means, Policy, Scans};
+use super::kind::{Mechanism, Policy, Scans};
 use super::view::View;
 
 /// The published utilisation threshold, percent.
@@ -35,8 +35,8 @@ impl Policy for Ingens {
         "ingens"
     }
 
-    fn means(&self) -> Means {
-        Means { scans: Scans::Always, ..Means::BESIDE }
+    fn mechanism(&self) -> Mechanism {
+        Mechanism { scans: Scans::Always, ..Mechanism::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

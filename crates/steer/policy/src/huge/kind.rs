@@ -8,19 +8,30 @@ use super::account::{Decision, Estimate};
 use super::action::{Action, Moment};
 use super::view::View;
 
-/// Where the kernel gives huge pages under a policy.
+/// Where the kernel gives huge pages under a policy (Documentation/admin-guide/mm/transhuge.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum ThpMode {
     /// At every first touch.
-    Everywhere,
+    Always,
     /// Where the system's own setting says.
-    System,
+    Inherit,
     /// Where `MADV_HUGEPAGE` was said.
-    Advised,
+    Madvise,
     /// The same, and elsewhere pages of 64 KiB at every first touch.
     Medium,
     /// Nowhere.
-    Nowhere,
+    Never,
+}
+
+/// Whether a policy looks into a profile of where huge pages pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileUse {
+    /// It does not.
+    Unused,
+    /// Where there is one.
+    Optional,
+    /// It makes no huge page without one.
+    Required,
 }
 
 /// When a policy looks at which pages are there.
@@ -36,9 +47,9 @@ pub enum Scans {
 
 /// How a policy is carried out.
 #[derive(Clone, Copy, Debug)]
-pub struct Means {
+pub struct Mechanism {
     /// Where the kernel gives huge pages by itself.
-    pub given: Given,
+    pub thp: ThpMode,
     /// Whether that is all of it.
     pub by_kernel: bool,
     /// The moments at which it is asked about a region that grows, in turn.
@@ -46,21 +57,27 @@ pub struct Means {
     /// When it looks at which pages are there.
     pub scans: Scans,
     /// Whether it looks into a profile.
-    pub profile: bool,
+    pub profile: ProfileUse,
     /// Whether it weighs measured times, and may choose pages of 64 KiB.
     pub weighs_time: bool,
 }
 
-impl Means {
+impl Mechanism {
     /// Of a policy that runs beside the kernel's `madvise` and does nothing of its own.
     pub const BESIDE: Self = Self {
-        given: Given::Advised,
+        thp: ThpMode::Madvise,
         by_kernel: false,
         growth: &[],
         scans: Scans::Never,
-        profile: false,
+        profile: ProfileUse::Unused,
         weighs_time: false,
     };
+
+    /// Whether somebody stays beside the program: to work, or to put settings of the system back.
+    #[must_use]
+    pub fn needs_supervisor(&self) -> bool {
+        !self.by_kernel || matches!(self.thp, ThpMode::Always | ThpMode::Medium)
+    }
 
     /// Whether it looks at which pages are there, with a profile or without one.
     #[must_use]
@@ -114,7 +131,7 @@ pub trait Policy: fmt::Debug + Sync {
     fn name(&self) -> &'static str;
 
     /// How it is carried out.
-    fn means(&self) -> Means;
+    fn mechanism(&self) -> Mechanism;
 
     /// What `action` would cost and bring; `None` if the policy never takes it, or cannot tell.
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate>;

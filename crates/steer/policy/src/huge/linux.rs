@@ -14,7 +14,7 @@ use pagemill_model::page::PER_HUGE;
 
 use super::account::Estimate;
 use super::action::Action;
-use super::kind::{Given, Means, Policy};
+use super::kind::{Mechanism, Policy, ThpMode};
 use super::view::View;
 
 /// khugepaged's default `max_ptes_none`.
@@ -43,14 +43,14 @@ impl Policy for Linux {
         }
     }
 
-    fn means(&self) -> Means {
-        let given = match self {
-            Self::Always => Given::Everywhere,
-            Self::Madvise => Given::Advised,
-            Self::Medium => Given::Medium,
-            Self::Never => Given::Nowhere,
+    fn mechanism(&self) -> Mechanism {
+        let thp = match self {
+            Self::Always => ThpMode::Always,
+            Self::Madvise => ThpMode::Madvise,
+            Self::Medium => ThpMode::Medium,
+            Self::Never => ThpMode::Never,
         };
-        Means { given, by_kernel: true, ..Means::BESIDE }
+        Mechanism { thp, by_kernel: true, ..Mechanism::BESIDE }
     }
 
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate> {

@@ -59,7 +59,7 @@ fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, Failure> {
 }
 
 /// An error in words, of a request that the server was to answer.
-fn told(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
+fn request_error(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
     move |error| {
         Failure::Outside(match error.kind() {
@@ -86,15 +86,15 @@ impl Server {
     pub(super) fn read(&mut self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         match self {
             Self::Redis(client) => {
-                match client.command(&[b"GET", key.as_bytes()]).map_err(told("GET"))? {
+                match client.command(&[b"GET", key.as_bytes()]).map_err(request_error("GET"))? {
                     Reply::Bulk(found) => Ok(found),
                     reply => unexpected("GET", reply),
                 }
             }
             Self::Memcached(stream) => {
                 let request = format!("get {key}\r\n");
-                stream.get_mut().write_all(request.as_bytes()).map_err(told("get"))?;
-                let line = line(stream).map_err(told("get"))?;
+                stream.get_mut().write_all(request.as_bytes()).map_err(request_error("get"))?;
+                let line = line(stream).map_err(request_error("get"))?;
                 let Some(rest) = line.strip_prefix("VALUE ") else {
                     return if line == "END" { Ok(None) } else { unexpected("get", line) };
                 };
@@ -105,9 +105,9 @@ impl Server {
                     return unexpected("get", line);
                 };
                 let mut found = vec![0; length + 2];
-                stream.read_exact(&mut found).map_err(told("get"))?;
+                stream.read_exact(&mut found).map_err(request_error("get"))?;
                 found.truncate(length);
-                match self::line(stream).map_err(told("get"))?.as_str() {
+                match self::line(stream).map_err(request_error("get"))?.as_str() {
                     "END" => Ok(Some(found)),
                     line => unexpected("get", line),
                 }
@@ -130,15 +130,15 @@ impl Server {
                             refused = Some(reply);
                         }
                     })
-                    .map_err(told("SET"))?;
+                    .map_err(request_error("SET"))?;
                 refused.map_or(Ok(()), |reply| unexpected("SET", reply))
             }
             Self::Memcached(stream) => {
                 let mut request = format!("set {key} 0 0 {}\r\n", value.len()).into_bytes();
                 request.extend_from_slice(value);
                 request.extend_from_slice(b"\r\n");
-                stream.get_mut().write_all(&request).map_err(told("set"))?;
-                match line(stream).map_err(told("set"))?.as_str() {
+                stream.get_mut().write_all(&request).map_err(request_error("set"))?;
+                match line(stream).map_err(request_error("set"))?.as_str() {
                     "STORED" => Ok(()),
                     line => unexpected("set", line),
                 }
@@ -149,7 +149,9 @@ impl Server {
     /// Begins an empty index.
     pub(super) fn forget_index(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Redis(client) => client.command(&[b"DEL", INDEX]).map(drop).map_err(told("DEL")),
+            Self::Redis(client) => {
+                client.command(&[b"DEL", INDEX]).map(drop).map_err(request_error("DEL"))
+            }
             Self::Memcached(_) => Ok(()),
         }
     }
@@ -183,13 +185,14 @@ impl Server {
         let (from, count) = (format!("[{from}"), count.to_string());
         let range: [&[u8]; 7] =
             [b"ZRANGEBYLEX", INDEX, from.as_bytes(), b"+", b"LIMIT", b"0", count.as_bytes()];
-        let keys = bulks("ZRANGEBYLEX", client.command(&range).map_err(told("ZRANGEBYLEX"))?)?;
+        let keys =
+            bulks("ZRANGEBYLEX", client.command(&range).map_err(request_error("ZRANGEBYLEX"))?)?;
         if keys.is_empty() {
             return Ok(Vec::new());
         }
         let mut get: Vec<&[u8]> = vec![b"MGET"];
         get.extend(keys.iter().map(Vec::as_slice));
-        let values = bulks("MGET", client.command(&get).map_err(told("MGET"))?)?;
+        let values = bulks("MGET", client.command(&get).map_err(request_error("MGET"))?)?;
         Ok(keys.into_iter().zip(values).collect())
     }
 }

@@ -127,7 +127,7 @@ fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
     let made = resources(UsageScope::ThisThread).faults - before;
     programs.leave(me);
     // Those who are told one by one are not the program's.
-    programs.told(|_| {});
+    programs.drain(|_| {});
     let seen: HashMap<_, _> =
         programs.histogram()?.into_iter().map(|(flags, bucket, n)| ((flags, bucket), n)).collect();
     let counted: u64 = seen.values().sum();
@@ -141,11 +141,11 @@ fn tried(programs: &mut Faults) -> Result<HashMap<(u32, u32), u64>> {
 
 impl Engine {
     /// The slow faults since the last call, and short ones by their sums, in no order.
-    pub fn told(&mut self) -> Vec<Event> {
+    pub fn drain(&mut self) -> Vec<Event> {
         match self {
             Self::Bpf { programs, .. } => {
                 let mut all = Vec::new();
-                programs.told(|told| {
+                programs.drain(|told| {
                     let detail = match told {
                         FaultEvent::One(detail) => detail,
                         FaultEvent::Short(sum) => {
@@ -174,7 +174,7 @@ impl Engine {
                 });
                 all
             }
-            Self::Perf(rings) => rings.told(),
+            Self::Perf(rings) => rings.drain(),
             Self::Counters { .. } => Vec::new(),
         }
     }

@@ -132,7 +132,7 @@ impl Faults {
 
     /// Writes the slow faults that ended before `until`, and the sums of short ones, in order.
     fn write_told(&mut self, until: Nanos, writer: &mut Writer) -> Result<()> {
-        self.pending.extend(self.engine.told());
+        self.pending.extend(self.engine.drain());
         self.pending.sort_by_key(Event::time);
         let ready = self.pending.partition_point(|event| event.time() < until);
         for event in self.pending.drain(..ready) {
@@ -249,7 +249,7 @@ impl Recorder for Faults {
         Ok(())
     }
 
-    fn settle(&mut self, writer: &mut Writer) -> Result<()> {
+    fn flush(&mut self, writer: &mut Writer) -> Result<()> {
         self.next_counts = Instant::now();
         self.collect(writer)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Target, wait};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::fault::Flags;
-use pagemill_model::{Event as Told, Fault, Nanos, Pid, latency};
+use pagemill_model::{Event as ModelEvent, Fault, Nanos, Pid, latency};
 
 use super::pairing::{Mark, Pairing, Sample};
 use super::short::Short;
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What the reader has and nobody has fetched.
 #[derive(Default)]
 struct Shelf {
-    told: Vec<Told>,
+    told: Vec<ModelEvent>,
     /// Since the beginning: faults by flags and bucket.
     histogram: HashMap<(u32, u32), u64>,
     lost_records: u64,
@@ -121,7 +121,7 @@ impl Rings {
     }
 
     /// The slow faults since the last call, and short ones by their sums.
-    pub fn told(&self) -> Vec<Told> {
+    pub fn drain(&self) -> Vec<ModelEvent> {
         std::mem::take(&mut self.shelf().told)
     }
 
@@ -277,7 +277,7 @@ impl Reader {
             *shelf.histogram.entry((flags, latency::bucket(latency))).or_default() += 1;
             let Sample { time, process, thread, address, .. } = paired.end;
             if latency >= *threshold {
-                shelf.told.push(Told::Fault(Box::new(Fault {
+                shelf.told.push(ModelEvent::Fault(Box::new(Fault {
                     time: Nanos(time),
                     latency,
                     address: Some(address),
@@ -287,7 +287,7 @@ impl Reader {
                     ..Fault::default()
                 })));
             } else if let Some(sum) = short.add((process, thread), time, paired.latency) {
-                shelf.told.push(Told::FaultSum(Box::new(sum)));
+                shelf.told.push(ModelEvent::FaultSum(Box::new(sum)));
             }
         });
         shelf.unmatched = pairing.unmatched();

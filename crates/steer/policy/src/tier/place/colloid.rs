@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    fn settle(
+    fn converge(
         step: &mut impl FnMut(f64, f64, f64) -> Shift,
         mut share: f64,
         balance: f64,
@@ -323,9 +323,9 @@ mod tests {
             let mut step = |p, d, a| search.step(p, d, a);
             // Content within delta: 2*slope*(share-balance) < 5 % of about 150 ns, and epsilon.
             let tolerance = 0.05 * 160.0 / (2.0 * slope) + 0.01;
-            let share = settle(&mut step, start, first, slope);
+            let share = converge(&mut step, start, first, slope);
             prop_assert!((share - first).abs() <= tolerance, "{share} for {first}");
-            let share = settle(&mut step, share, second, slope);
+            let share = converge(&mut step, share, second, slope);
             prop_assert!((share - second).abs() <= tolerance, "{share} for {second}");
         }
 
@@ -333,7 +333,7 @@ mod tests {
         fn the_proportional_step_settles(
             start in 0.02_f64..0.98, balance in 0.05_f64..0.95, slope in 40.0_f64..140.0,
         ) {
-            let share = settle(&mut proportional, start, balance, slope);
+            let share = converge(&mut proportional, start, balance, slope);
             prop_assert!((share - balance).abs() < 0.02, "{share} for {balance}");
         }
 
@@ -410,7 +410,7 @@ mod tests {
             start in 0.0_f64..=1.0, balance in 0.05_f64..0.95, slope in 40.0_f64..140.0,
         ) {
             let mut step = |p, d, a| escaping(p, d, a, 0.01);
-            let share = settle(&mut step, start, balance, slope);
+            let share = converge(&mut step, start, balance, slope);
             prop_assert!((share - balance).abs() < 0.01 * 160.0 / slope, "{share} for {balance}");
             let (default, alternate) = latencies(share, balance, slope);
             prop_assert!(escaping(share, default, alternate, 0.01).size <= 0.0);

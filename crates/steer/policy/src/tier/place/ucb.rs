@@ -384,7 +384,7 @@ impl Ucb {
 
     /// The point to go to.
     fn choose(&mut self, share: f64, moves: f64) -> usize {
-        let now = self.look(share);
+        let now = self.standing(share);
         self.visit += u32::from(now.arrived);
         if let Some(target) = now.held.filter(|_| now.arrived) {
             self.rested[target] += 1;
@@ -396,18 +396,18 @@ impl Ucb {
     }
 
     /// What is best, and where the share is.
-    fn look(&self, share: f64) -> Look {
+    fn standing(&self, share: f64) -> Standing {
         let curve = &self.curve;
         // Beside the one that is known best, the others' level does not matter.
         let known = curve.known(self.points());
         let (best, _) = self.highest(|point| curve.mean[point] - curve.apart(point, known));
         let held = self.target.filter(|target| self.points().contains(target));
         let arrived = held.is_some_and(|target| (self.reach(target) - share).abs() <= ARRIVED);
-        Look { known, best, held, arrived }
+        Standing { known, best, held, arrived }
     }
 
     /// Charges the account; whether it still holds more than the way back costs.
-    fn charge(&mut self, share: f64, moves: f64, now: &Look) -> bool {
+    fn charge(&mut self, share: f64, moves: f64, now: &Standing) -> bool {
         self.away &= !(now.arrived && now.held == Some(now.best));
         if self.away {
             let taken = moves * self.curve.mean[POINTS];
@@ -418,7 +418,7 @@ impl Ucb {
     }
 
     /// With nothing to spend: the best.
-    fn give_up(&mut self, now: &Look) -> usize {
+    fn give_up(&mut self, now: &Standing) -> usize {
         (self.stop, self.goal) = (None, None);
         self.landmarks.clear();
         if now.held != Some(now.best) {
@@ -428,7 +428,7 @@ impl Ucb {
     }
 
     /// The point to try, or the best.
-    fn explore(&mut self, share: f64, now: &Look) -> usize {
+    fn explore(&mut self, share: f64, now: &Standing) -> usize {
         if let Some(point) = self.first_way(share, now).or_else(|| self.homeward(now)) {
             return point;
         }
@@ -439,7 +439,7 @@ impl Ucb {
             self.visits[target] = (self.visits[target] + 1).min(20);
         }
         self.visit = 0;
-        let Look { best, known, .. } = *now;
+        let Standing { best, known, .. } = *now;
         let here = about(share).0;
         let affordable = |point: usize| {
             let (to, home) = (self.reach(point), self.reach(best));
@@ -460,7 +460,7 @@ impl Ucb {
 
     /// Where nothing near is worth a visit: the point that may be the highest of all, and a hop towards it. What is
     /// not known lies behind points that are known to be worse, so that it never comes near by itself.
-    fn hop(&self, share: f64, now: &Look) -> Option<(usize, usize)> {
+    fn hop(&self, share: f64, now: &Standing) -> Option<(usize, usize)> {
         let here = about(share).0;
         let (far, bound) = self.highest(|point| self.score(point, now.known, share));
         let hop = far.clamp(here.saturating_sub(HOP), here + HOP);
@@ -469,7 +469,7 @@ impl Ucb {
     }
 
     /// The next stop of the first way down, while there is one.
-    fn first_way(&mut self, share: f64, now: &Look) -> Option<usize> {
+    fn first_way(&mut self, share: f64, now: &Standing) -> Option<usize> {
         let stop = self.stop?.unwrap_or(about(share).0 / STOPS * STOPS);
         let hopeless = self.curve.at(share) < self.curve.mean[now.best] - HOPELESS;
         let rested = now.held == Some(stop) && now.arrived && f64::from(self.visit) >= VISIT;
@@ -486,7 +486,7 @@ impl Ucb {
 
     /// The point to look at first after a departure. A load that changed while it was away looks like a better share:
     /// where it was at home is asked again.
-    fn homeward(&mut self, now: &Look) -> Option<usize> {
+    fn homeward(&mut self, now: &Standing) -> Option<usize> {
         let home = self.home();
         let far = now.best.abs_diff(home) >= AWAY;
         if self.rested[home] >= HOME && far && self.landmarks.is_empty() {
@@ -506,7 +506,7 @@ impl Ucb {
     }
 
     /// Whether a visit to a target goes on: until it may not be the best any more, or has been long enough.
-    fn stays(&self, target: usize, now: &Look) -> bool {
+    fn stays(&self, target: usize, now: &Standing) -> bool {
         let length = match self.goal {
             Some(_) => VISIT,
             None => VISIT * GROWS.powi(i32::from(self.visits[target])),
@@ -540,7 +540,7 @@ impl Promise {
 }
 
 /// What is seen at the beginning of a quantum.
-struct Look {
+struct Standing {
     /// The point whose level is known best, and the one that is best.
     known: usize,
     best: usize,

@@ -115,7 +115,7 @@ impl Region {
         self.moving_bp / WHOLE_BP as u32
     }
 
-    fn look(&mut self, accessed: bool) {
+    fn count(&mut self, accessed: bool) {
         let one = WHOLE_BP as u32;
         let leaves = self.before * one / SAMPLES;
         self.moving_bp = (self.moving_bp + one * u32::from(accessed)).saturating_sub(leaves);
@@ -211,7 +211,7 @@ impl Monitor {
         self.passed += 1;
         self.most = 0;
         for region in &mut self.regions {
-            region.look(young(region.sampled));
+            region.count(young(region.sampled));
             self.most = self.most.max(region.accesses);
         }
         if self.aggregated() {

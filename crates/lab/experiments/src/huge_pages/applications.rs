@@ -23,7 +23,7 @@ use pagemill_kernel::Linux;
 use pagemill_kernel::signal::Signals;
 use pagemill_model::Pid;
 
-use crate::reproduce::found::find;
+use crate::reproduce::packages::find;
 
 const NODE: &str = "\
 const count = Number(process.argv[2]);

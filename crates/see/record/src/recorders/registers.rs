@@ -4,7 +4,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 
 /// What is known of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum KnownValue {
     /// Nothing.
     Unknown,
     /// Its lower 32 bits.
@@ -14,9 +14,9 @@ pub enum Held {
 }
 
 /// What is known of the registers, by their numbers in instructions (ax cx dx bx sp bp si di r8 to r15).
-pub type State = [Held; 16];
+pub type State = [KnownValue; 16];
 
-impl Held {
+impl KnownValue {
     fn of(value: Option<u64>) -> Self {
         value.map_or(Self::Unknown, Self::Whole)
     }
@@ -46,8 +46,8 @@ pub fn value(state: &State, register: Register) -> Option<u64> {
         return Some(0);
     }
     let whole = match state[number(register)?] {
-        Held::Whole(value) => value,
-        Held::Low(value) if register.size() <= 4 => value.into(),
+        KnownValue::Whole(value) => value,
+        KnownValue::Low(value) if register.size() <= 4 => value.into(),
         _ => return None,
     };
     Some(match register {
@@ -94,7 +94,7 @@ fn forget(factory: &mut InstructionInfoFactory, instruction: &Instruction, state
             OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
         );
         if let (false, Some(number)) = (reads, number(used.register())) {
-            state[number] = Held::Unknown;
+            state[number] = KnownValue::Unknown;
         }
     }
 }
@@ -121,8 +121,8 @@ fn stack_step(instruction: &Instruction) -> Option<u64> {
 }
 
 /// The stack pointer, moved by so much.
-fn stack_moved(state: &State, step: u64) -> Held {
-    Held::of(value(state, Register::RSP).map(|pointer| pointer.wrapping_add(step)))
+fn stack_moved(state: &State, step: u64) -> KnownValue {
+    KnownValue::of(value(state, Register::RSP).map(|pointer| pointer.wrapping_add(step)))
 }
 
 const STACK: usize = 4;
@@ -160,7 +160,7 @@ pub fn apply(factory: &mut InstructionInfoFactory, instruction: &Instruction, st
         // Whatever else: written to, it is unknown already.
         _ => return,
     };
-    state[number] = Held::of(computed.map(|value| value & mask(register.size())));
+    state[number] = KnownValue::of(computed.map(|value| value & mask(register.size())));
 }
 
 /// The registers before an instruction, from those after.
@@ -196,7 +196,7 @@ pub fn take_back(
             };
             // With 0 in its place the rest of the sum is left.
             let mut rest = after;
-            rest[number] = Held::Whole(0);
+            rest[number] = KnownValue::Whole(0);
             let rest = if plain { place(instruction, &rest) } else { None };
             now.zip(rest).map(|(a, b)| a.wrapping_sub(b))
         }
@@ -204,7 +204,7 @@ pub fn take_back(
     };
     state[number] = match taken {
         // The upper half of a register that only 32 bits were written of is lost.
-        Some(value) if register.size() == 4 => Held::Low(value as u32),
-        taken => Held::of(taken),
+        Some(value) if register.size() == 4 => KnownValue::Low(value as u32),
+        taken => KnownValue::of(taken),
     };
 }

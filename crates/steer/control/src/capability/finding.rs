@@ -15,13 +15,13 @@ pub enum Status {
 }
 
 /// What a probe came to.
-pub(super) struct Found {
+pub(super) struct Finding {
     pub(super) status: Status,
     pub(super) finding: String,
     pub(super) fix: Option<String>,
 }
 
-impl Found {
+impl Finding {
     pub(super) fn ok(finding: impl Into<String>) -> Self {
         Self { status: Status::Ok, finding: finding.into(), fix: None }
     }
