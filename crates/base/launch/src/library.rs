@@ -18,8 +18,10 @@ use crate::stats_page;
 struct Library {
     /// File name.
     name: &'static str,
-    /// The variable that names it if it is somewhere else.
+    /// The variable that names it if it is somewhere else, and an older word for that, which counts where the first is
+    /// not set.
     variable: &'static str,
+    alias: Option<&'static str>,
     /// The package that it is built from.
     package: &'static str,
     /// What it defines and no other library does.
@@ -31,6 +33,7 @@ struct Library {
 const HEAP: Library = Library {
     name: "libpagemill_heap.so",
     variable: "PAGEMILL_LIB",
+    alias: None,
     package: "pagemill-preload-heap",
     symbol: stats_page::SYMBOL,
     what: "heap library",
@@ -38,7 +41,8 @@ const HEAP: Library = Library {
 
 const PREFAULT: Library = Library {
     name: "libpagemill_prefault.so",
-    variable: "PAGEMILL_HUGE_LIB",
+    variable: "PAGEMILL_PREFAULT_LIB",
+    alias: Some("PAGEMILL_HUGE_LIB"),
     package: "pagemill-preload-prefault",
     symbol: "pagemill_prefault_version",
     what: "prefault library",
@@ -47,6 +51,7 @@ const PREFAULT: Library = Library {
 const TRIM: Library = Library {
     name: "libpagemill_trim.so",
     variable: "PAGEMILL_TRIM_LIB",
+    alias: None,
     package: "pagemill-preload-trim",
     symbol: "pagemill_trim_version",
     what: "trim library",
@@ -55,13 +60,14 @@ const TRIM: Library = Library {
 #[cfg(target_arch = "x86_64")]
 const SITES: Library = Library {
     name: "libpagemill_sites.so",
-    variable: "PAGEMILL_NAMES_LIB",
+    variable: "PAGEMILL_SITES_LIB",
+    alias: Some("PAGEMILL_NAMES_LIB"),
     package: "pagemill-preload-sites",
     symbol: "pagemill_sites_version",
     what: "library of call sites",
 };
 
-/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_NAMES_LIB`, or where the heap library
+/// The absolute path of the library that notes who asks for memory: `$PAGEMILL_SITES_LIB`, or where the heap library
 /// would be.
 #[cfg(target_arch = "x86_64")]
 pub fn find_sites() -> Result<PathBuf> {
@@ -74,7 +80,7 @@ pub fn find_heap() -> Result<PathBuf> {
     HEAP.find()
 }
 
-/// The absolute path of the library of `run --huge`: `$PAGEMILL_HUGE_LIB`, or where the heap library would be.
+/// The absolute path of the library of `run --huge`: `$PAGEMILL_PREFAULT_LIB`, or where the heap library would be.
 pub fn find_prefault() -> Result<PathBuf> {
     PREFAULT.find()
 }
@@ -86,9 +92,12 @@ pub fn find_trim() -> Result<PathBuf> {
 
 impl Library {
     fn find(&self) -> Result<PathBuf> {
-        let Self { name, variable, package, what, symbol } = self;
-        let path = match env::var_os(variable) {
-            Some(path) => std::path::absolute(&path)
+        let Self { name, variable, alias, package, what, symbol } = self;
+        let set = [Some(*variable), *alias].into_iter().flatten();
+        let set = set.map(|variable| (variable, env::var_os(variable)));
+        let named = set.filter_map(|(variable, path)| Some((variable, path?))).next();
+        let path = match named {
+            Some((variable, path)) => std::path::absolute(&path)
                 .ok()
                 .filter(|path| path.is_file())
                 .with_context(|| {

@@ -102,9 +102,11 @@ pub fn variable(name: &str) -> Option<String> {
 }
 
 /// Configurations that have a name in words.
-const WORDS: [(&str, &str); 5] = [
+const WORDS: [(&str, &str); 7] = [
     ("plain", "0n"),
+    ("refill-shuffle", "1n"),
     ("shuffle", "2n"),
+    ("compact-ordered", "0y"),
     ("compact", "1y"),
     ("compact-shuffle", "2y"),
     ("hardened", "h"),
@@ -159,6 +161,12 @@ mod tests {
             assert_eq!(configuration(Some(word.to_owned())).unwrap(), name);
             assert_eq!(configuration(Some(name.to_owned())).unwrap(), name);
         }
+        // Each has a word.
+        let mut named: Vec<&str> = WORDS.iter().map(|(_, name)| *name).collect();
+        named.sort_unstable();
+        let mut all = NAMES;
+        all.sort_unstable();
+        assert_eq!(named, all);
         let why = configuration(Some("compat".to_owned())).unwrap_err().to_string();
         assert!(why.contains("0n") && why.contains("compact-shuffle"), "{why}");
     }

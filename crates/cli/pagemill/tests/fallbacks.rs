@@ -102,7 +102,7 @@ fn as_nobody(room: &Path) -> Option<Command> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.arg(copied(Path::new(env!("CARGO_BIN_EXE_pagemill"))));
-    command.env("PAGEMILL_NAMES_LIB", copied(&sites())).env("HOME", room).current_dir(room);
+    command.env("PAGEMILL_SITES_LIB", copied(&sites())).env("HOME", room).current_dir(room);
     Some(command)
 }
 

@@ -60,6 +60,41 @@ fn the_library_and_the_default_configuration_reach_the_program() {
     assert_eq!(run.out.trim(), format!("{} 1y auto", library().display()), "{run:?}");
 }
 
+/// `run --heap` without a word complained of `--mesh`.
+#[test]
+fn what_a_user_may_type_has_one_word_and_its_older_one_works() {
+    let script = "echo $PAGEMILL_MESH";
+    for (flag, word, name) in [
+        ("--heap", "compact-ordered", "0y"),
+        ("--mesh", "refill-shuffle", "1n"),
+        ("--mesh", "2y", "2y"),
+    ] {
+        let run = pagemill_with(&["run", flag, word, "--", "sh", "-c", script]);
+        assert_eq!(run.out.trim(), name, "{run:?}");
+        let run = pagemill_with(&["run", flag]);
+        assert!(run.err.contains("--heap <CONFIG>") && !run.err.contains("--mesh"), "{run:?}");
+        let run = pagemill_with(&["record", "--with", "heap", flag]);
+        assert!(run.err.contains("--heap <CONFIG>") && !run.err.contains("--mesh"), "{run:?}");
+    }
+    // The library is where either word says, and the older one does not count beside the other.
+    for (set, named) in [
+        (&["PAGEMILL_PREFAULT_LIB", "PAGEMILL_HUGE_LIB"][..], "PAGEMILL_PREFAULT_LIB is"),
+        (&["PAGEMILL_HUGE_LIB"], "PAGEMILL_HUGE_LIB is"),
+    ] {
+        let mut run = pagemill();
+        run.env_remove("PAGEMILL_PREFAULT_LIB").args(["run", "--huge", "cbmm", "--", "true"]);
+        for variable in set {
+            run.env(variable, "/no/such/library.so");
+        }
+        let run = ran(&mut run);
+        assert!(run.code() == Some(125) && run.err.contains(named), "{run:?}");
+    }
+    for flag in ["--no-sites", "--no-names"] {
+        let run = pagemill_with(&["record", "--with", "heap", flag, "--help"]);
+        assert_eq!(run.code(), Some(0), "{run:?}");
+    }
+}
+
 #[test]
 fn the_library_is_really_loaded() {
     let run = pagemill_with(&["run", "--", "sh", "-c", "cat /proc/self/maps"]);

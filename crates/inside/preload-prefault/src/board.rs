@@ -1,4 +1,4 @@
-//! This process's view of the board: the shared file that `PAGEMILL_HUGE` names.
+//! This process's view of the board: the shared file that `PAGEMILL_PREFAULT` names.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

@@ -14,8 +14,8 @@
 //! - Nothing here allocates, unwinds or prints; `errno` changes only as the wrapped functions change it.
 //! - A mapping that is being grown into with huge pages is two for the kernel, advised and not; `mremap` makes it one
 //!   again first, and the C library's own `mremap` in `realloc` copies where it would have moved.
-//! - A process that the launcher does not know of (no `PAGEMILL_HUGE`, another user, a full board) runs as without the
-//!   library.
+//! - A process that the launcher does not know of (no `PAGEMILL_PREFAULT`, another user, a full board) runs as without
+//!   the library.
 #![no_std]
 
 mod blocks;
@@ -52,7 +52,7 @@ fn at_load(environment: &Environment) {
     calls::find_real();
     blocks::find_real();
     namespace::find_real();
-    let Some(path) = environment.variable(b"PAGEMILL_HUGE") else { return };
+    let Some(path) = environment.variable(b"PAGEMILL_PREFAULT") else { return };
     if !board::open(path) {
         return;
     }

@@ -428,7 +428,7 @@ pub unsafe extern "C" fn munmap(address: Pointer, length: usize) -> c_int {
 
 /// AddressSanitizer's library asks for its options by this name, and ends a program in which it was not loaded first,
 /// unless it is told that nobody minds: what is loaded before it here passes every call on to it. A program's own
-/// options of that name come before ours; such a one is to be started with `--no-names`.
+/// options of that name come before ours; such a one is to be started with `--no-sites`.
 #[unsafe(no_mangle)]
 pub extern "C" fn __asan_default_options() -> *const c_char {
     c"verify_asan_link_order=0".as_ptr()
@@ -482,7 +482,7 @@ fn at_load(environment: &Environment) {
         // SAFETY: a look-up in a table of the C library's.
         PROGRAM.store(unsafe { value(AT_ENTRY) } >> 32, Ordering::Relaxed);
     }
-    if let Some(path) = environment.variable(b"PAGEMILL_NAMES") {
+    if let Some(path) = environment.variable(b"PAGEMILL_SITES") {
         open(path);
         libc::at_fork(nothing, nothing, in_child);
     }

@@ -113,7 +113,7 @@ const SAMPLE: &str = "sample";
 
 /// What runs of each kernel: name here, the arguments that choose it, and whether on the smaller class.
 const ARMS: [(&str, &[&str], bool); 5] = [
-    (FAULTS, &["--no-names"], false),
+    (FAULTS, &["--no-sites"], false),
     (NAMES, &[], false),
     (SAMPLE, &["--backend", "sample"], false),
     (EXACT, &["--backend", "exact"], true),

@@ -137,7 +137,7 @@ enum Launched {
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
     let starts = || arguments.with.iter().map(|kind| kind.start);
     let prepared = if starts().any(|start| matches!(start, Start::OnHeap)) {
-        prepare::configuration(arguments.mesh.clone()).and_then(|config| {
+        prepare::configuration(arguments.heap.clone()).and_then(|config| {
             let prepared = prepare::prepare(&arguments.command, &config)?;
             if matches!(prepared, Prepared::Ready(..)) {
                 eprintln!(

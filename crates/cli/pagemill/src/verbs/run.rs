@@ -38,9 +38,9 @@ use pagemill_record::recorders;
 const EXAMPLES: &str = "\
 Examples:
   pagemill run -- redis-server --save ''      with the default configuration, 1y
-  pagemill run --mesh 2y -- ruby app.rb       shuffle at each free, too
+  pagemill run --heap compact-shuffle -- ruby app.rb
   sudo pagemill run --ksm -- redis-server     let the kernel merge the pages (back end ksm)
-  pagemill run --mesh 0n -- ./bench           the same heap without compaction
+  pagemill run --heap plain -- ./bench        the same heap without compaction
   pagemill run --huge cbmm+ -- ./server       its own malloc, memory ahead of its growth
   pagemill run --huge cbmm+ --dry -- ./server decide and say what would be done, do nothing
   pagemill run --huge cbmm --profile p.csv --log rec -- ./server
@@ -58,11 +58,11 @@ executed; 127 it was not found.";
 #[derive(Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// Configuration of the heap: 0n 1n 2n do not compact, 0y 1y 2y do (the digit is the degree of
-    /// randomisation), h is hardened; in words plain (0n), shuffle (2n), compact (1y), compact-shuffle (2y), hardened
-    /// (h) [default: $PAGEMILL_MESH or 1y]
-    #[arg(long, visible_alias = "heap", value_name = "CONFIG")]
-    mesh: Option<String>,
+    /// Configuration of the heap: plain (0n), refill-shuffle (1n) and shuffle (2n) do not compact, compact-ordered
+    /// (0y), compact (1y) and compact-shuffle (2y) do (the digit is the degree of randomisation), hardened is h
+    /// [default: $PAGEMILL_MESH or 1y]
+    #[arg(long, visible_alias = "mesh", value_name = "CONFIG")]
+    heap: Option<String>,
 
     /// Let ksmd, the kernel's merging thread, do the merging: run it while the program has pages
     /// for it, and restore its settings afterwards. Needs root; opens a side channel between
@@ -76,7 +76,7 @@ pub struct Arguments {
 
     /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth:
     /// linux-always, linux-madvise, linux-64k, linux-never, ingens, hawkeye, cbmm, cbmm+, auto. The program keeps its
-    /// own malloc unless --mesh is given
+    /// own malloc unless --heap is given
     #[arg(long, value_name = "POLICY")]
     huge: Option<String>,
 
@@ -87,7 +87,7 @@ pub struct Arguments {
 
     /// Have glibc's malloc give its free memory back (malloc_trim) whenever the program rests. It keeps its own malloc;
     /// a program that never holds a heap worth it is left alone
-    #[arg(long, conflicts_with_all = ["mesh", "ksm", "backend", "huge"])]
+    #[arg(long, conflicts_with_all = ["heap", "ksm", "backend", "huge"])]
     trim: bool,
 
     /// Benefits of huge pages and eager paging by place, as `pagemill plan` writes them
@@ -114,7 +114,7 @@ pub struct Arguments {
     /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
     #[arg(
         short, long, value_name = "PID", requires = "huge",
-        conflicts_with_all = ["command", "mesh", "ksm", "backend", "trim"],
+        conflicts_with_all = ["command", "heap", "ksm", "backend", "trim"],
         value_parser = crate::values::process
     )]
     pid: Option<Pid>,
@@ -162,7 +162,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
             Prepared::Refused(exit) => exit,
         });
     }
-    let config = configuration(arguments.mesh.clone())?;
+    let config = configuration(arguments.heap.clone())?;
     let backend = backend(arguments, &config)?;
     let (mut command, path) = match prepare(&arguments.command, &config)? {
         Prepared::Ready(command, path) => (*command, path),
@@ -212,8 +212,8 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     if let Some(pid) = arguments.pid {
         return help_from_outside(arguments, policy, profile, &linux, pid);
     }
-    let (mut command, path) = if arguments.mesh.is_some() {
-        let config = configuration(arguments.mesh.clone())?;
+    let (mut command, path) = if arguments.heap.is_some() {
+        let config = configuration(arguments.heap.clone())?;
         match prepare(&arguments.command, &config)? {
             Prepared::Ready(mut command, path) => {
                 command.env("PAGEMILL_BACKEND", backend(arguments, &config)?.name());
@@ -247,7 +247,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
             _ => {
                 let library = library::find_prefault()?;
                 let preload = library::preload(&library, library::preloaded(&command).as_deref());
-                command.env("LD_PRELOAD", preload).env("PAGEMILL_HUGE", launcher.board_path());
+                command.env("LD_PRELOAD", preload).env("PAGEMILL_PREFAULT", launcher.board_path());
                 if launcher.needs_sites() {
                     match sites(&path, &mut command) {
                         Ok(sites) => launcher.know_sites(sites),

@@ -62,9 +62,12 @@ pub enum Allocator {
     Other(Option<PathBuf>),
 }
 
-/// The allocator under test: ours, unless `PAGEMILL_FIRE_ALLOCATOR` names another.
+/// The allocator under test: ours, unless `PAGEMILL_STRESS_ALLOCATOR` names another.
 pub fn allocator() -> Allocator {
-    match std::env::var_os("PAGEMILL_FIRE_ALLOCATOR") {
+    match ["PAGEMILL_STRESS_ALLOCATOR", "PAGEMILL_FIRE_ALLOCATOR"]
+        .into_iter()
+        .find_map(std::env::var_os)
+    {
         None => Allocator::Pagemill,
         Some(name) if name == "none" => Allocator::Other(None),
         Some(name) => Allocator::Other(Some(name.into())),

@@ -78,7 +78,7 @@ impl Traced {
         }) {
             Some(Ok((ring, variables))) => (Ok(ring), variables),
             Some(Err(why)) => (Err(why), Vec::new()),
-            None => (Err(anyhow::anyhow!("--no-names")), Vec::new()),
+            None => (Err(anyhow::anyhow!("--no-sites")), Vec::new()),
         };
         let mut words = Words::of(path, command, name)?;
         words.set(&variables)?;

@@ -73,7 +73,7 @@ impl Allocations {
         shared.words()[0].store(layout::VERSION, Ordering::Release);
         let variables = vec![
             ("LD_PRELOAD".into(), library::preload(&library, preloaded)),
-            ("PAGEMILL_NAMES".into(), shared.path().into()),
+            ("PAGEMILL_SITES".into(), shared.path().into()),
         ];
         Ok((
             Self { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) },

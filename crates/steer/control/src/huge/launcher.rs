@@ -338,7 +338,7 @@ impl Launcher {
         self.sites = Some(sites);
     }
 
-    /// The value of `PAGEMILL_HUGE`.
+    /// The value of `PAGEMILL_PREFAULT`.
     pub fn board_path(&self) -> &Path {
         self.shared.path()
     }

@@ -28,7 +28,7 @@ Examples:
   pagemill record --with accesses --backend exact -- ./kernel    # every access, counted by page and thread
   pagemill record --with accesses --backend sample -p 4711 --for 10s
   pagemill record --import perf.data -o rec          # what perf mem record sampled, here or elsewhere
-  pagemill record --with heap --mesh 2y --interval 10ms -o rec -- ruby churn.rb
+  pagemill record --with heap --heap compact-shuffle --interval 10ms -o rec -- ruby churn.rb
 ";
 
 const AFTER: &str = "\
@@ -94,8 +94,8 @@ pub struct Arguments {
     #[arg(long, default_value = "4K", value_name = "SIZE")]
     pub(super) granule: Bytes,
     /// Accesses: do not preload the library that notes which code asks for memory.
-    #[arg(long)]
-    pub(super) no_names: bool,
+    #[arg(long, alias = "no-names")]
+    pub(super) no_sites: bool,
     /// Say what recording costs this command: it runs so many times as it is and recorded, in turn [5 if no number is
     /// given]; its output is that of the last run.
     #[arg(
@@ -104,8 +104,8 @@ pub struct Arguments {
     )]
     pub(super) overhead: Option<u32>,
     /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
-    #[arg(long, visible_alias = "heap", value_name = "CONFIG", conflicts_with = "pid")]
-    pub(super) mesh: Option<String>,
+    #[arg(long, visible_alias = "mesh", value_name = "CONFIG", conflicts_with = "pid")]
+    pub(super) heap: Option<String>,
     /// Attach to a running process.
     #[arg(short, long, value_name = "PID", value_parser = values::process)]
     pub(super) pid: Option<Pid>,

@@ -152,7 +152,7 @@ fn launched(arguments: &Arguments, options: Options) -> Or<Traced> {
         return refused(&why, 125);
     }
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-    match Traced::launch(machine(), options, &path, &command, name, !arguments.no_names) {
+    match Traced::launch(machine(), options, &path, &command, name, !arguments.no_sites) {
         Ok(Ok(traced)) => Ok(Ok(traced)),
         Ok(Err(error)) => Ok(Err(prepare::cannot_execute(&path, &error))),
         Err(error) => refused(&format!("{error:#}"), 125),
