@@ -15,6 +15,8 @@ mod faults;
 mod regions;
 mod samples;
 
+pub use samples::exchange;
+
 use pagemill_policy::tier::compose::{self, Engine};
 use pagemill_policy::tier::kind::{Knobs, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
@@ -376,8 +378,17 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
         },
         ..Terms::TEN_MS
     };
-    let Some(composed) = compose::compose(&setup.policy, &terms) else {
-        panic!("policy {} is none of {:?}", setup.policy, compose::names())
+    policy(&setup.policy, &terms)
+}
+
+/// What decides in the machine, of the policy of this name.
+///
+/// # Panics
+/// There is none: it is none of [`compose::names`].
+#[must_use]
+pub fn policy(name: &str, terms: &Terms) -> Engine {
+    let Some(composed) = compose::compose(name, terms) else {
+        panic!("policy {name} is none of {:?}", compose::names())
     };
     composed.engine
 }

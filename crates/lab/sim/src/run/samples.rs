@@ -1,6 +1,7 @@
 //! A quantum under HeMem or MEMTIS: samples, huge pages split, pages exchanged.
 
 use pagemill_policy::tier::drive::{Limits, Placement, Sampled};
+use pagemill_policy::tier::place::Swap;
 use pagemill_policy::tier::track::split::{BASE, Splitter};
 use pagemill_policy::tier::track::{Counter, hemem};
 use pagemill_policy::tier::{Loads, Page, Tier};
@@ -50,26 +51,24 @@ impl State<'_> {
                 self.sampled += 1.0;
             }
         }
-        driver.progressed(self.errors.measured(seen as f64, self.setup.noise).round() as u64);
+        let progress = self.errors.measured(seen as f64, self.setup.noise).round() as u64;
         let page = self.setup.page_bytes();
         let per_quantum = self.setup.machine.get("hemem.copy_gb_per_s") * QUANTUM_NS / page;
         self.copy_debt = (self.copy_debt + per_quantum / self.setup.scale).min(8.0 * per_quantum);
         let tiers: Vec<Tier> =
             (0..self.pages.len() as u32).map(|page| self.pages.tier(page)).collect();
         let alternate = self.setup.machine.get("tier.alternate.capacity_gib") * GIB / page;
-        let swaps = driver.decide(
-            loads,
-            Placement {
-                tiers: &tiers,
-                default_frames: self.pages.default_frames(),
-                alternate_frames: (alternate / self.setup.scale) as usize,
-            },
-            Limits {
-                pages: self.copy_debt as usize,
-                page_bytes: page * self.setup.scale,
-                quantum_ns: QUANTUM_NS,
-            },
-        );
+        let placement = Placement {
+            tiers: &tiers,
+            default_frames: self.pages.default_frames(),
+            alternate_frames: (alternate / self.setup.scale) as usize,
+        };
+        let limits = Limits {
+            pages: self.copy_debt as usize,
+            page_bytes: page * self.setup.scale,
+            quantum_ns: QUANTUM_NS,
+        };
+        let swaps = exchange(driver, (loads, progress), placement, limits);
         let (mut promoted, mut demoted) = (0, 0);
         for swap in swaps {
             self.copy_debt -= swap.pages() as f64;
@@ -82,6 +81,18 @@ impl State<'_> {
         }
         (promoted, demoted)
     }
+}
+
+/// The pages that change places in a quantum, by the loads of both tiers and what the program has read since the last
+/// one, in any unit.
+pub fn exchange(
+    driver: &mut Sampled,
+    (loads, progress): (Loads, u64),
+    placement: Placement<'_>,
+    limits: Limits,
+) -> Vec<Swap> {
+    driver.progressed(progress);
+    driver.decide(loads, placement, limits)
 }
 
 /// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base

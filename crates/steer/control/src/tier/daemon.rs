@@ -16,7 +16,9 @@ use pagemill_kernel::signal::Signals;
 use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
 use pagemill_model::page::HUGE;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, Policy as _, TierOutcome, TierView};
+use pagemill_model::{
+    Actuator, Bytes, Event, Nanos, Pid, Policy as _, TierDecision, TierOutcome, TierView,
+};
 use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
@@ -283,9 +285,9 @@ impl<'a> Daemon<'a> {
         view.room = Some(room(linux, self.options.tiers, self.options.reserve)?.to_vec());
         view.cpu = Some(Nanos::from(cpu));
         self.pages.borrow_mut().report(&mut view);
-        self.sink.borrow_mut().event(&Event::TierView(Box::new(view.clone())));
-        let decision = self.options.policy.decide(&view);
-        let outcome = self.actuator.apply(&decision);
+        let write = |event: &Event| self.sink.borrow_mut().event(event);
+        let (decision, outcome) =
+            carry_out(&view, &mut self.options.policy, &mut *self.actuator, write);
         if let Some(error) = self.sink.borrow_mut().failed.take() {
             return Err(error).context("the recording cannot go on");
         }
@@ -332,6 +334,19 @@ impl<'a> Daemon<'a> {
         }
         Ok(())
     }
+}
+
+/// A quantum from its view on: the view is written down, and what the policy decides on it is carried out.
+pub fn carry_out(
+    view: &TierView,
+    policy: &mut Live,
+    actuator: &mut dyn Actuator,
+    mut write: impl FnMut(&Event),
+) -> (TierDecision, TierOutcome) {
+    write(&Event::TierView(Box::new(view.clone())));
+    let decision = policy.decide(view);
+    let outcome = actuator.apply(&decision);
+    (decision, outcome)
 }
 
 /// Waits until `due` or `end`; `true` if it is time to stop.

@@ -294,7 +294,6 @@ fn explain(choice: &Choice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tier::drive::Placement;
     use pagemill_model::{Bytes, Nanos};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -418,86 +417,6 @@ mod tests {
             assert_eq!(Live::named(&name).unwrap().name(), name);
         }
         assert!(Live::named("lru").is_none() && Live::named("none+colloid").is_none());
-    }
-
-    /// What the simulator drives directly decides the same as what the daemon asks, under the same terms, for every
-    /// name.
-    #[test]
-    fn what_is_simulated_is_what_runs() {
-        let terms = Terms { pages: 16, ..Terms::TEN_MS };
-        let mut next = 7_u64;
-        let mut random = |below: u64| {
-            next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (next >> 33) % below
-        };
-        for name in compose::names() {
-            let mut live = Live::under(&name, &terms).unwrap();
-            let mut simulated = compose::compose(&name, &terms).unwrap().engine;
-            let mut tiers: Vec<u64> = (0..16).map(|page| u64::from(page >= 8)).collect();
-            let mut moved = 0;
-            for round in 0..200 {
-                let samples: Vec<u64> =
-                    (0..16).map(|page| random(1 + (page + round / 25) % 5)).collect();
-                let (default, alternate) = (50 + random(300), 50 + random(300));
-                let reads = [1 + random(1 << 30), 1 + random(1 << 30)];
-                let mut view = view(&samples, Some([default * 1000, alternate * 1000]), [1, 9], 6);
-                view.page_tier = Some(tiers.clone());
-                view.reads = Some(reads.to_vec());
-                let decision = live.decide(&view);
-                let load = |latency: u64, reads: u64| Load {
-                    latency_ns: latency as f64,
-                    reads_per_ns: reads as f64 / 1e9,
-                };
-                let loads = Loads {
-                    default: load(default, reads[0]),
-                    alternate: load(alternate, reads[1]),
-                };
-                match &mut simulated {
-                    Engine::Still => {
-                        assert_eq!((decision.page, decision.kernel_promotes), (None, None))
-                    }
-                    Engine::Regions(_) => assert_eq!(decision.kernel_promotes, Some(1)),
-                    Engine::Faults(driver) => {
-                        driver.observe(loads);
-                        let holds = name == "tpp+colloid" && driver.overloaded();
-                        assert_eq!(decision.kernel_promotes, Some(u64::from(!holds)), "{name}");
-                        moved += u64::from(holds);
-                    }
-                    Engine::Samples(driver) => {
-                        for (page, count) in samples.iter().enumerate() {
-                            (0..*count).for_each(|_| driver.sample(Page(page as u32)));
-                        }
-                        driver.progressed(reads[0] + reads[1]);
-                        let tier = |tier: &u64| [Tier::Default, Tier::Alternate][*tier as usize];
-                        let held: Vec<Tier> = tiers.iter().map(tier).collect();
-                        let of = |tier| held.iter().filter(|held| **held == tier).count();
-                        let placement = Placement {
-                            tiers: &held,
-                            default_frames: of(Tier::Default) + 1,
-                            alternate_frames: of(Tier::Alternate) + 9,
-                        };
-                        let limits = Limits {
-                            pages: 6,
-                            page_bytes: pagemill_model::page::HUGE as f64,
-                            quantum_ns: 1e9,
-                        };
-                        let mut expected = BTreeMap::new();
-                        for swap in driver.decide(loads, placement, limits) {
-                            let to = u64::from(swap.from == Tier::Default);
-                            expected.insert(u64::from(swap.moved.0), to);
-                            expected.extend(swap.back.map(|page| (u64::from(page.0), 1 - to)));
-                        }
-                        let (pages, to) = (decision.page.unwrap(), decision.to.unwrap());
-                        let found: BTreeMap<u64, u64> = pages.into_iter().zip(to).collect();
-                        assert_eq!(found, expected, "{name}");
-                        moved += found.len() as u64;
-                        found.into_iter().for_each(|(page, to)| tiers[page as usize] = to);
-                    }
-                }
-            }
-            let never = ["none", "tpp", "damon"].contains(&name.as_str());
-            assert_eq!(moved > 0, !never, "{name}: {moved}");
-        }
     }
 
     proptest! {
