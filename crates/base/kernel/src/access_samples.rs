@@ -191,19 +191,26 @@ impl Samples {
         let (source, lost) = (self.source, &mut self.lost);
         for ring in &mut self.rings {
             ring.read_raw(|kind, misc, body| match kind {
-                2 => *lost += long(body, 8).unwrap_or(0),
-                9 => {
-                    if let Some(sample) = parse(source, body) {
-                        each(sample.time, ThreadEvent::Sample(sample));
-                    }
-                }
+                2 => *lost = lost.saturating_add(long(body, 8).unwrap_or(0)),
                 _ => {
-                    if let Some((time, told)) = layout(kind, misc, body) {
-                        each(time, told);
+                    if let Some((time, event)) = ThreadEvent::parse(source, (kind, misc), body) {
+                        each(time, event);
                     }
                 }
             });
         }
+    }
+}
+
+impl ThreadEvent {
+    /// What a record of this type and `misc` (`struct perf_event_header`) tells, of what follows its header, and when;
+    /// `None` of others, and of one that is cut short.
+    pub fn parse(source: Source, (kind, misc): (u32, u16), body: &[u8]) -> Option<(u64, Self)> {
+        const SAMPLED: u32 = 9;
+        if kind == SAMPLED {
+            return sampled(source, body).map(|sample| (sample.time, Self::Sample(sample)));
+        }
+        layout(kind, misc, body)
     }
 }
 
@@ -240,7 +247,7 @@ fn layout(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, ThreadEvent)> {
     Some((time, told))
 }
 
-fn parse(source: Source, body: &[u8]) -> Option<Sample> {
+fn sampled(source: Source, body: &[u8]) -> Option<Sample> {
     let hardware = source != Source::Clock;
     let cpu_at = if hardware { 40 } else { 32 };
     let what = if hardware {
@@ -456,21 +463,21 @@ mod tests {
     #[test]
     fn samples_are_read_by_their_layout_and_short_ones_are_none() {
         let body: Vec<u8> = (0..64_u64).flat_map(u64::to_ne_bytes).collect();
-        let access = parse(Source::Pebs, &body[..64]).unwrap();
+        let access = sampled(Source::Pebs, &body[..64]).unwrap();
         assert_eq!(
             (access.instruction, access.process, access.time, access.cpu),
             (1, Pid(2), 3, 5)
         );
         assert_eq!(access.what, Sampled::Access { address: 4, latency: 6, data_source: 7 });
-        assert_eq!(parse(Source::Pebs, &body[..63]), None);
+        assert_eq!(sampled(Source::Pebs, &body[..63]), None);
         let mut clock = body;
         clock[40..48].copy_from_slice(&2_u64.to_ne_bytes());
         let Some(Sample { what: Sampled::Instruction(registers), cpu: 4, .. }) =
-            parse(Source::Clock, &clock)
+            sampled(Source::Clock, &clock)
         else {
             panic!("no instruction");
         };
         assert_eq!((registers[0], registers[17]), (6, 23));
-        assert_eq!(parse(Source::Clock, &clock[..190]), None);
+        assert_eq!(sampled(Source::Clock, &clock[..190]), None);
     }
 }

@@ -186,15 +186,18 @@ impl Linux {
             _ => error,
         })?;
         if threads > 0 {
-            let runs = |at: &u64| {
-                self.read(format!("{KDAMONDS}/{at}/state")).is_ok_and(|s| s.trim() == "on")
-            };
-            let running = (0..threads).filter(runs).count() as u64;
+            let states = (0..threads).map_while(|at| self.read(state(at)).ok());
+            let running = states.filter(|state| state.trim() == "on").count() as u64;
             return Ok(State::Busy { threads, running });
         }
         let stat = present(self.read(DAMON_STAT))?;
         Ok(State::Free { stat: stat.is_some_and(|text| text.trim() == "Y") })
     }
+}
+
+/// The file that says whether a thread runs.
+fn state(thread: u64) -> String {
+    format!("{KDAMONDS}/{thread}/state")
 }
 
 /// The directory, as it is found when it may be borrowed: nobody's.
@@ -213,9 +216,10 @@ impl Settings for Nobody {
     }
 
     fn restore(&self, linux: &Linux) -> Result<()> {
-        for at in 0..linux.read_number(COUNT)? {
+        let all = 0..linux.read_number(COUNT)?;
+        for path in all.map(state).take_while(|path| linux.path(path).exists()) {
             // One that does not run refuses to be stopped.
-            let _ = linux.write(format!("{KDAMONDS}/{at}/state"), "off");
+            let _ = linux.write(path, "off");
         }
         linux.write(COUNT, "0")
     }
@@ -603,6 +607,11 @@ mod tests {
         assert!(error.to_string().contains("1 kernel threads of it, 1 of them run"), "{error}");
         assert_eq!(fs::read_to_string(directory.join("state")).unwrap(), "on\n");
         assert!(!left_over(&journals).unwrap());
+        // Of a count beyond what is there, nobody reads on.
+        fs::write(linux.path(COUNT), format!("{}\n", u64::MAX)).unwrap();
+        assert_eq!(linux.damon().unwrap(), State::Busy { threads: u64::MAX, running: 1 });
+        Nobody.restore(&linux).unwrap();
+        assert_eq!(fs::read_to_string(directory.join("state")).unwrap(), "off");
     }
 
     /// The values of the kernel's sample (`samples/damon/mtier.c`), as its documentation names the files.

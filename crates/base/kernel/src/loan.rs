@@ -213,9 +213,12 @@ impl Settings for Files {
     }
 
     fn parse(text: &str) -> Option<Self> {
+        // Nothing but the system's settings are restored.
         let line = |line: &str| {
             let (path, value) = line.split_once(' ')?;
-            path.starts_with('/').then(|| (path.to_owned(), value.to_owned()))
+            let ours = path.starts_with("/proc/") || path.starts_with("/sys/");
+            let plain = ours && path.split('/').all(|part| part != "..");
+            plain.then(|| (path.to_owned(), value.to_owned()))
         };
         text.lines().map(line).collect::<Option<_>>().map(Self)
     }
@@ -510,6 +513,20 @@ mod tests {
 
     fn now(linux: &Linux, path: &str) -> String {
         linux.read(path).unwrap().trim().to_owned()
+    }
+
+    /// Whatever a journal named was written to.
+    #[test]
+    fn nothing_but_settings_of_the_system_is_restored() {
+        let (_root, linux, directory) = machine();
+        make(&directory).unwrap();
+        for path in ["/etc/passwd", "/sys/../etc/passwd", "/proc/../run/x", "sys/x"] {
+            let journal = Journal::<Files>::path(&directory, "frag");
+            fs::write(&journal, format!("found {path} x\n")).unwrap();
+            let refused = recover_files(&linux, &directory).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Malformed, "{path}");
+            assert!(!linux.path("/etc").exists());
+        }
     }
 
     #[test]

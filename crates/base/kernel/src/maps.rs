@@ -69,9 +69,12 @@ impl Mapping {
         let _device = word();
         let inode = word();
         let &[read, write, execute, shared] = permissions else { return None };
+        let (start, end) =
+            (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        (start <= end).then_some(())?;
         Some(Self {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
+            start,
+            end,
             read: read == b'r',
             write: write == b'w',
             execute: execute == b'x',
@@ -140,7 +143,10 @@ mod tests {
 
     #[test]
     fn what_is_no_mapping_is_refused() {
-        for line in ["", "7ffd0000 rw-p 0 0 0", "x-y rw-p 0 0:0 0", "1-2 rw 0 0:0 0"] {
+        // What ends before it begins, too.
+        for line in
+            ["", "7ffd0000 rw-p 0 0 0", "2-1 rw-p 0 0:0 0", "x-y rw-p 0 0:0 0", "1-2 rw 0 0:0 0"]
+        {
             assert_eq!(Mapping::parse(line), None, "{line:?}");
         }
     }

@@ -53,9 +53,8 @@ impl Node {
 
     /// Pages that reclaim moved from here to a lower tier.
     pub fn demoted(&self) -> Option<u64> {
-        let mut demoted = self.counters.iter().filter(|(name, _)| name.starts_with("pgdemote_"));
-        let first = *demoted.next()?.1;
-        Some(first + demoted.map(|(_, count)| count).sum::<u64>())
+        let demoted = self.counters.iter().filter(|(name, _)| name.starts_with("pgdemote_"));
+        demoted.map(|(_, count)| *count).reduce(u64::saturating_add)
     }
 }
 
@@ -156,6 +155,9 @@ impl Linux {
     }
 }
 
+/// CPUs, and nodes.
+const MANY: usize = 1 << 20;
+
 /// Numbers and ranges such as `0-2,5`; an empty list is empty.
 pub(crate) fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
@@ -163,7 +165,8 @@ pub(crate) fn parse_list(text: &str) -> Option<Vec<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse().ok()?);
         // No kernel has so many CPUs or nodes.
-        numbers.extend((last < 1 << 20).then_some(first..=last)?);
+        numbers.extend((last < MANY as u32).then_some(first..=last)?);
+        (numbers.len() <= MANY).then_some(())?;
     }
     Some(numbers)
 }
@@ -178,6 +181,13 @@ mod tests {
         assert_eq!(parse_list("0-3,6"), Some(vec![0, 1, 2, 3, 6]));
         assert_eq!(parse_list("0"), Some(vec![0]));
         assert_eq!(parse_list("0-x"), None);
+    }
+
+    /// A line of the kernel's length took a gibibyte and more.
+    #[test]
+    fn a_list_has_no_more_than_a_machine_can_have() {
+        assert_eq!(parse_list("0-1048575").map(|all| all.len()), Some(MANY));
+        assert_eq!(parse_list("0-1048575,0-1048575"), None);
     }
 
     #[test]

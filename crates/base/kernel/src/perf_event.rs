@@ -464,7 +464,7 @@ impl Ring {
     /// Hands every record to `each`, oldest first, until the ring is empty.
     pub fn read(&mut self, mut each: impl FnMut(Record)) {
         self.read_raw(|kind, _, body| {
-            if let Some(record) = parse(kind, body) {
+            if let Some(record) = Record::parse(kind, body) {
                 each(record);
             }
         });
@@ -516,20 +516,23 @@ impl Ring {
     }
 }
 
-/// A record's content by its type; `None` for types that nobody asked for.
-fn parse(kind: u32, body: &[u8]) -> Option<Record> {
-    const LOST: u32 = 2;
-    const SAMPLED: u32 = 9;
-    match kind {
-        SAMPLED => Some(Record::Sample(Sample {
-            identifier: long(body, 0)?,
-            process: Pid(word(body, 8)?),
-            thread: Pid(word(body, 12)?),
-            time: long(body, 16)?,
-            address: long(body, 24)?,
-        })),
-        LOST => Some(Record::Lost(long(body, 8)?)),
-        _ => None,
+impl Record {
+    /// A record's content by its type (`PERF_RECORD_…`), of what follows its header; `None` for types that nobody asked
+    /// for, and for one that is cut short.
+    pub fn parse(kind: u32, body: &[u8]) -> Option<Self> {
+        const LOST: u32 = 2;
+        const SAMPLED: u32 = 9;
+        match kind {
+            SAMPLED => Some(Self::Sample(Sample {
+                identifier: long(body, 0)?,
+                process: Pid(word(body, 8)?),
+                thread: Pid(word(body, 12)?),
+                time: long(body, 16)?,
+                address: long(body, 24)?,
+            })),
+            LOST => Some(Self::Lost(long(body, 8)?)),
+            _ => None,
+        }
     }
 }
 
@@ -587,10 +590,10 @@ mod tests {
 
     #[test]
     fn records_that_are_cut_short_are_none() {
-        assert_eq!(parse(9, &[0; 31]), None);
-        assert!(matches!(parse(9, &[0; 32]), Some(Record::Sample(_))));
-        assert_eq!(parse(2, &[1; 16]), Some(Record::Lost(0x0101_0101_0101_0101)));
-        assert_eq!(parse(77, &[0; 64]), None);
+        assert_eq!(Record::parse(9, &[0; 31]), None);
+        assert!(matches!(Record::parse(9, &[0; 32]), Some(Record::Sample(_))));
+        assert_eq!(Record::parse(2, &[1; 16]), Some(Record::Lost(0x0101_0101_0101_0101)));
+        assert_eq!(Record::parse(77, &[0; 64]), None);
     }
 
     /// What the kernel wrote into a ring while a process touched six new pages side by side, one after
@@ -601,7 +604,7 @@ mod tests {
         let mut samples = Vec::new();
         while let [a, b, c, d, _, _, low, high, ..] = *bytes {
             let (record, rest) = bytes.split_at(u16::from_le_bytes([low, high]).into());
-            match parse(u32::from_le_bytes([a, b, c, d]), &record[8..]) {
+            match Record::parse(u32::from_le_bytes([a, b, c, d]), &record[8..]) {
                 Some(Record::Sample(sample)) => samples.push(sample),
                 other => panic!("{other:?}"),
             }

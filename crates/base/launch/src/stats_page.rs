@@ -211,9 +211,12 @@ fn address_of(image: &[u8], first: &Mapping) -> Option<u64> {
     let segment = elf.elf_program_headers().iter().find(|segment| {
         let start = segment.p_offset(endian);
         segment.p_type(endian) == object::elf::PT_LOAD
-            && (start..start + segment.p_filesz(endian).max(1)).contains(&first.offset)
+            && first
+                .offset
+                .checked_sub(start)
+                .is_some_and(|within| within < segment.p_filesz(endian).max(1))
     })?;
-    let linked = segment.p_vaddr(endian) + (first.offset - segment.p_offset(endian));
+    let linked = segment.p_vaddr(endian).wrapping_add(first.offset - segment.p_offset(endian));
     Some(first.start.wrapping_sub(linked).wrapping_add(symbol.address()))
 }
 

@@ -8,6 +8,7 @@ use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
 use pagemill_experiments::apart::Tables as _;
 use pagemill_experiments::fleet::collect;
+use pagemill_experiments::fleet::matrix::{FILE, Matrix};
 use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::keep;
 use pagemill_launch::program;
@@ -105,6 +106,28 @@ pub fn collected(bytes: &[u8]) {
     });
 }
 
+/// The matrix of a fleet's cells.
+pub fn matrix(bytes: &[u8]) {
+    in_room(|room| {
+        let results = room.join("matrix");
+        let _ = fs::remove_dir_all(&results);
+        if put(&results.join(FILE), bytes).is_err() {
+            return;
+        }
+        let Ok(matrix) = Matrix::read(&results) else { return };
+        for called in ["1", "0", "18446744073709551615", "pauses/churn/glibc/1", ""] {
+            let _ = matrix.cell(called);
+        }
+        for name in &matrix.cells {
+            // A cell's result is below the directory of results, whatever it is called.
+            let result = Matrix::result(&results, name);
+            assert!(result.starts_with(&results) && !result.to_string_lossy().contains("/../"));
+        }
+        let _ = matrix.left(&results);
+        let _ = matrix.plan(&results);
+    });
+}
+
 /// A kept run of the comparison of access traces.
 pub fn traces(bytes: &[u8]) {
     let Ok(KeptRun { outcome, .. }) = KeptRun::read(bytes) else { return };
@@ -121,6 +144,7 @@ pub fn program(bytes: &[u8]) {
         let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o755));
         let _ = program::inspect(&path, None);
         let _ = program::sanitizer_with_fixed_layout(&path);
+        crate::traced::file_code(bytes);
         let files = Files::default();
         let name = path.to_string_lossy();
         let size = files.image(&name).map_or(0, |image| image.bytes);

@@ -36,7 +36,61 @@ pub(crate) const TEXTS: &[Text] = &[
     }),
     ("sys/devices/system/node/has_memory", |linux| drop(linux.memory_nodes())),
     ("sys/devices/system/node/node0/meminfo", |linux| drop(linux.memory_nodes())),
+    ("sys/devices/system/node/node0/distance", |linux| drop(linux.memory_nodes())),
+    ("sys/devices/system/node/node0/cpulist", |linux| drop(linux.memory_nodes())),
+    ("sys/devices/system/node/node0/vmstat", |linux| {
+        for node in linux.memory_nodes().unwrap_or_default() {
+            let _ = (node.promoted(), node.demoted());
+        }
+    }),
+    // What firmware says in its HMAT.
+    ("sys/devices/system/node/node0/access1/initiators/read_latency", |linux| {
+        drop(linux.memory_nodes());
+    }),
+    ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", |linux| {
+        drop(linux.memory_nodes())
+    }),
+    ("sys/devices/system/memory/block_size_bytes", |linux| drop(linux.node_addresses(0))),
+    ("sys/devices/system/cpu/online", |linux| drop(linux.processors())),
+    ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", |linux| drop(linux.damon())),
+    ("sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", |linux| drop(linux.thp_sizes())),
+    ("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", |linux| drop(linux.thp_pmd_size())),
+    ("sys/bus/event_source/devices/cpu/format/event", |linux| {
+        for unit in linux.pmus("cpu").unwrap_or_default() {
+            let _ = unit.encode("event=0xffffffffffffffff");
+        }
+    }),
+    ("proc/self/mountinfo", |linux| group(linux)),
+    ("sys/fs/cgroup/memory.stat", |linux| group(linux)),
+    ("sys/fs/cgroup/memory.events", |linux| group(linux)),
+    ("sys/fs/cgroup/memory.max", |linux| group(linux)),
+    ("sys/fs/cgroup/cgroup.controllers", |linux| group(linux)),
 ];
+
+/// Files beside those, so that the reader comes to them.
+const BESIDE: &[(&str, &[u8])] = &[
+    ("sys/devices/system/node/has_memory", b"0\n"),
+    (
+        "sys/devices/system/node/node0/meminfo",
+        b"Node 0 MemTotal: 1024 kB\nNode 0 MemFree: 512 kB\n",
+    ),
+    ("sys/devices/system/node/node0/memory8/online", b"1\n"),
+    ("sys/bus/event_source/devices/cpu/type", b"4\n"),
+    ("sys/bus/event_source/devices/cpu/format/event", b"config:0-7\n"),
+    ("proc/self/mountinfo", b"30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+    ("proc/4242/cgroup", b"0::/\n"),
+    ("sys/fs/cgroup/cgroup.controllers", b"cpu memory\n"),
+    ("sys/fs/cgroup/memory.current", b"4096\n"),
+    ("sys/fs/cgroup/memory.stat", b"anon 1\nkernel 2\n"),
+    ("sys/fs/cgroup/memory.events", b"high 1\nmax 2\noom_kill 0\n"),
+    ("sys/fs/cgroup/memory.max", b"max\n"),
+];
+
+/// All that is said of the group of a process.
+fn group(linux: &Linux) {
+    let Ok(group) = linux.memory_cgroup(PID) else { return };
+    let _ = (group.charge(), group.stat(), group.events(), group.least_limit(), group.name());
+}
 
 /// Any of these texts.
 pub fn kernel(bytes: &[u8]) {
@@ -44,7 +98,9 @@ pub fn kernel(bytes: &[u8]) {
     let (path, read) = TEXTS[usize::from(*which) % TEXTS.len()];
     in_room(|room| {
         let root = room.join("root");
-        if put(&root.join(path), text).is_ok() {
+        let beside = BESIDE.iter().filter(|(other, _)| *other != path);
+        let beside = beside.map(|(other, text)| put(&root.join(other), text));
+        if beside.chain([put(&root.join(path), text)]).all(|put| put.is_ok()) {
             read(&Linux::at(&root));
         }
     });

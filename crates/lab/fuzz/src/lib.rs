@@ -1,6 +1,7 @@
-//! Everything that reads bytes from outside, a function a kind: files that users name, recordings, programs, and the
-//! text of the kernel. Each is a target of `cargo fuzz` (`fuzz/` at the root of the repository) and is driven by a test
-//! with mutated seeds, too, which needs no nightly toolchain.
+//! Everything that reads bytes from outside, a function a kind: files that users name, recordings, programs and their
+//! memory, what pagemills leave for one another, connections, and the text and the rings of the kernel. Each is a
+//! target of `cargo fuzz` (`fuzz/` at the root of the repository) and is driven by a test with mutated seeds, too,
+//! which needs no nightly toolchain.
 //!
 //! ```text
 //!  seeds ──► mutated (tests/mutated.rs, or libFuzzer) ──► body ──► a value or an error; never a panic
@@ -10,7 +11,11 @@
 mod events;
 mod files;
 mod kernel;
+mod malloc;
+mod network;
 mod seeds;
+mod state;
+mod traced;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -43,6 +48,15 @@ pub const TARGETS: &[Target] = &[
     Target { name: "program", body: files::program, seeds: seeds::program },
     Target { name: "events", body: events::events, seeds: seeds::events },
     Target { name: "kernel", body: kernel::kernel, seeds: seeds::kernel },
+    Target { name: "matrix", body: files::matrix, seeds: seeds::matrix },
+    Target { name: "malloc", body: malloc::malloc, seeds: malloc::seeds },
+    Target { name: "emulator", body: traced::emulator, seeds: traced::emulator_seeds },
+    Target { name: "records", body: traced::records, seeds: traced::records_seeds },
+    Target { name: "code", body: traced::code, seeds: traced::code_seeds },
+    Target { name: "state", body: state::state, seeds: state::seeds },
+    Target { name: "stats_page", body: state::stats_page, seeds: state::stats_page_seeds },
+    Target { name: "request", body: network::request, seeds: network::request_seeds },
+    Target { name: "resp", body: network::resp, seeds: network::resp_seeds },
 ];
 
 /// Runs a target's body; for the targets of `cargo fuzz`.

@@ -131,6 +131,18 @@ pub fn collected() -> Vec<Vec<u8>> {
     written.into_iter().collect()
 }
 
+pub fn matrix() -> Vec<Vec<u8>> {
+    let options =
+        r#"{"quick":true,"repetitions":3,"arms":["glibc"],"scale":0.5,"settle":null,"seed":1}"#;
+    let text = format!(
+        r#"{{"schema":1,"experiments":["pauses"],"programs":null,"options":{options},
+        "cells":["pauses/churn/glibc/1","pauses/churn/jemalloc/2"],
+        "skipped":[{{"experiment":"tiers","arm":null,"reason":"no nodes"}}],"machine":["2 CPUs"],
+        "seconds":[1.5,null]}}"#
+    );
+    vec![text.into_bytes()]
+}
+
 pub fn traces() -> Vec<Vec<u8>> {
     fs::read(repository("experiments/kept/moca.parquet")).into_iter().collect()
 }

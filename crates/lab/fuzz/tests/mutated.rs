@@ -114,4 +114,7 @@ macro_rules! driven {
     };
 }
 
-driven! { perf_data pftrace profile machine latencies meta part cell collected traces program events kernel }
+driven! {
+    perf_data pftrace profile machine latencies meta part cell collected traces program events kernel
+    matrix malloc emulator records code state stats_page request resp
+}

@@ -101,10 +101,10 @@ impl Reading {
                 } else {
                     (bytes <= size && size - bytes <= PADDING * PAGE).then_some(bytes)?
                 };
-                sum.active += size;
+                sum.active = sum.active.checked_add(size)?;
                 sum.live += live;
             }
-            1 | 2 => sum.kept.push(address..address + size),
+            1 | 2 => sum.kept.push(address..address.checked_add(size)?),
             // Retained, or changing hands.
             _ => {}
         }

@@ -9,13 +9,14 @@ mod jemalloc;
 
 use std::time::Duration;
 
+use pagemill_kernel::maps::Mapping;
 use pagemill_kernel::pagemap::Pagemap;
 use pagemill_kernel::{Linux, clock};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::Pid;
 
-pub use free::MallocFree;
-use free::TRIES;
+pub use free::{MOST, MallocFree, Memory};
+use free::{Process, TRIES};
 
 /// What the malloc of process `pid` keeps free, and which one that is; the first is none of another than glibc's and
 /// jemalloc, or if it is too large, partly in swap, cannot be read in `time` of a CPU, or changes all the time.
@@ -25,18 +26,33 @@ pub fn of(linux: &Linux, pid: Pid, time: Duration) -> (Option<MallocFree>, Optio
     let (Ok(maps), Ok(pages)) = (linux.maps(pid), Pagemap::open(linux, pid)) else {
         return (None, allocator);
     };
-    let named = allocator == Some(Allocator::Jemalloc);
+    let memory = Process { pid, pages, until };
     let program = std::fs::read_link(linux.process_file(pid, "exe")).ok();
     let program = program.as_ref().and_then(|path| path.to_str());
+    match by(&memory, &maps, allocator, program) {
+        Some((free, found)) => (free, Some(found)),
+        None => (None, allocator),
+    }
+}
+
+/// The same by its memory and mappings, in the order of their addresses, with the allocator that it says it has and the
+/// path of its `program`; none of another allocator than these two.
+pub fn by(
+    memory: &impl Memory,
+    maps: &[Mapping],
+    allocator: Option<Allocator>,
+    program: Option<&str>,
+) -> Option<(Option<MallocFree>, Allocator)> {
+    let named = allocator == Some(Allocator::Jemalloc);
     // A program without symbols may carry it and not say so; a library of it that is not the malloc is not asked.
     if named || (program.is_some() && matches!(allocator, None | Some(Allocator::Glibc))) {
         let carrier = program.filter(|_| !named);
         let mut tries = 0..if named { TRIES } else { 1 };
-        let found = tries.find_map(|_| jemalloc::of(pid, &maps, (&pages, until), carrier));
+        let found = tries.find_map(|_| jemalloc::of(memory, maps, carrier));
         if named || found.is_some() {
-            return (found, Some(Allocator::Jemalloc));
+            return Some((found, Allocator::Jemalloc));
         }
     }
     let glibc = allocator == Some(Allocator::Glibc);
-    (glibc.then(|| glibc::of(pid, &maps, (&pages, until))).flatten(), allocator)
+    glibc.then(|| (glibc::of(memory, maps), Allocator::Glibc))
 }

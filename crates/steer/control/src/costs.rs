@@ -50,7 +50,7 @@ impl Calibration {
     /// What a base page from cold memory costs at the least, where only huge pages were seen cold.
     fn base_cold_modelled(&self) -> Option<u64> {
         let host = self.measured.huge_cold_ns?.saturating_sub(self.measured.huge_ns?);
-        Some(self.measured.base_ns? + host / PER_HUGE)
+        Some(self.measured.base_ns?.saturating_add(host / PER_HUGE))
     }
 
     /// As a policy takes them. What a huge page waits for without a free block is not among them: it shows only when it
@@ -318,6 +318,10 @@ mod tests {
         };
         let decision = find("cbmm+").unwrap().decide(&view);
         assert!(decision.action.makes_huge(), "{decision}");
+        // Whoever wrote the file: figures beyond all bounds are no sum that wraps.
+        let measured = HugeCosts { base_ns: Some(u64::MAX), ..known.measured.clone() };
+        let absurd = Calibration { measured, ..Calibration::default() };
+        assert_eq!(absurd.costs().base_cold, Figure::Modelled(u64::MAX));
         known.measured.base_cold_ns = Some(20_000);
         assert_eq!(known.costs().base_cold, Figure::Measured(20_000));
     }

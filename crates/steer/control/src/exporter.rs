@@ -26,7 +26,7 @@ use pagemill_record::recorders::Recorder;
 use pagemill_record::recorders::faults::{self, Faults, Target};
 use pagemill_record::sampler::Sampler;
 
-pub use http::serve;
+pub use http::{Request, Resource, serve};
 use snapshot::ProcessSnapshot;
 
 use crate::tier::status;

@@ -72,7 +72,8 @@ impl Access {
         self.what >> 16 & 0x7fff
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// What a record of the ring says; `None` of one that is cut short.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             time: long(bytes, 0)?,
             address: long(bytes, 8)?,

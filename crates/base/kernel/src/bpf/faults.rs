@@ -98,8 +98,8 @@ pub enum FaultEvent {
 }
 
 impl FaultEvent {
-    /// The two are told apart by their sizes.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// What a record of the ring says; the two are told apart by their sizes. `None` of one that is cut short.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         const SUM_BYTES: usize = 40;
         if bytes.len() != SUM_BYTES {
             return Detail::parse(bytes).map(Self::One);

@@ -1,16 +1,46 @@
 //! What is free in a heap, and what may be read to find out.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use pagemill_kernel::page_size;
 use pagemill_kernel::pagemap::Pagemap;
-use pagemill_model::PageRange;
+use pagemill_kernel::{clock, page_size, process_vm};
+use pagemill_model::{PageRange, Pid};
 
 /// Times that a heap is read, at most.
 pub(super) const TRIES: usize = 3;
 
 /// The largest heap that is read, bytes.
-pub(super) const MOST: u64 = 16 << 30;
+pub const MOST: u64 = 16 << 30;
+
+/// The memory of a process, as far as it is read.
+pub trait Memory {
+    /// Whether each page from address to address is in memory; `None` if that cannot be said. Never asked of more than
+    /// [`MOST`] bytes.
+    fn resident(&self, range: &Range<u64>) -> Option<Vec<bool>>;
+
+    /// Fills `bytes` with what lies at `at`; `None` if that cannot be read, or takes longer than it may.
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Option<()>;
+}
+
+/// A running process.
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) pages: Pagemap,
+    /// Time of this thread's CPU after which nothing is read.
+    pub(super) until: Duration,
+}
+
+impl Memory for Process {
+    fn resident(&self, range: &Range<u64>) -> Option<Vec<bool>> {
+        self.pages.resident(PageRange::new(range.start..range.end)).ok()
+    }
+
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Option<()> {
+        (clock::of_thread() < self.until).then_some(())?;
+        process_vm::read(self.pid, at, bytes).ok()
+    }
+}
 
 /// What a malloc holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +57,7 @@ pub struct MallocFree {
 }
 
 /// The bytes in a range of whole pages that are in memory.
-pub(super) fn resident_bytes(pages: &Pagemap, range: Range<u64>) -> Option<u64> {
-    let there = pages.resident(PageRange::new(range.start..range.end)).ok()?;
+pub(super) fn resident_bytes(memory: &impl Memory, range: &Range<u64>) -> Option<u64> {
+    let there = memory.resident(range)?;
     Some(there.into_iter().filter(|there| *there).count() as u64 * page_size() as u64)
 }

@@ -2,15 +2,12 @@
 //! again, and in the end there is no answer rather than a wrong one.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use pagemill_analysis::chunks::{FreeChunks, walk};
 use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::{clock, page_size, process_vm};
-use pagemill_model::{PageRange, Pid};
+use pagemill_kernel::page_size;
 
-use super::free::{MOST, MallocFree, TRIES, resident_bytes};
+use super::free::{MOST, MallocFree, Memory, TRIES, resident_bytes};
 
 /// Heaps of arenas but the first begin at multiples of this, and are no larger.
 const ARENA: u64 = 64 << 20;
@@ -21,23 +18,18 @@ const BLOCK: u64 = 64 << 10;
 const STATE: Range<u64> = 0x870..0x8d0;
 
 /// What glibc's malloc keeps free in a process with these mappings; none if it changes all the time.
-pub(super) fn of(
-    pid: Pid,
-    maps: &[Mapping],
-    (pages, until): (&Pagemap, Duration),
-) -> Option<MallocFree> {
+pub(super) fn of(memory: &impl Memory, maps: &[Mapping]) -> Option<MallocFree> {
     let mut sum = MallocFree::default();
     let mut all = Vec::new();
     if let Some(main) = main_heap(maps) {
         // Without address space randomisation it begins behind the program's data, within a page.
-        let found =
-            read(pid, (pages, until), &main, |_| Some((main.start..main.start + 16, main.end)))?;
+        let found = read(memory, &main, |_| Some((main.start..main.start + 16, main.end)))?;
         all.push((main, found));
     }
     for heap in maps.iter().filter(|map| begins_arena(map)).map(Mapping::range) {
         let heap = heap.start..heap.end;
         // What merely begins there is no arena.
-        if let Some(found) = read(pid, (pages, until), &heap, |memory| arena(memory, &heap)) {
+        if let Some(found) = read(memory, &heap, |words| arena(words, &heap)) {
             all.push((heap, found));
         }
     }
@@ -47,7 +39,7 @@ pub(super) fn of(
         let whole: u64 = found.pages.iter().map(|range| range.end - range.start).sum();
         sum.pieces += found.bytes.saturating_sub(whole);
         for range in found.pages {
-            sum.returnable += resident_bytes(pages, range)?;
+            sum.returnable += resident_bytes(memory, &range)?;
         }
     }
     (sum.heap > 0).then_some(sum)
@@ -57,9 +49,10 @@ pub(super) fn of(
 fn main_heap(maps: &[Mapping]) -> Option<Range<u64>> {
     let mut parts = maps.iter().filter(|map| map.name == "[heap]");
     let first = parts.next()?;
-    parts.try_fold(first.start..first.end, |heap, map| {
-        (map.start == heap.end && map.end - heap.start <= MOST).then_some(heap.start..map.end)
-    })
+    let all = parts.try_fold(first.start..first.end, |heap, map| {
+        (map.start == heap.end).then_some(heap.start..map.end)
+    });
+    all.filter(|heap| heap.end - heap.start <= MOST)
 }
 
 fn begins_arena(map: &Mapping) -> bool {
@@ -76,8 +69,8 @@ fn begins_arena(map: &Mapping) -> bool {
 /// ```text
 ///  heap_info: arena │ heap before │ size │ … (32 or 48 bytes), then, in the arena's first heap, malloc_state
 /// ```
-fn arena(memory: &mut Reader, heap: &Range<u64>) -> Option<(Range<u64>, u64)> {
-    let (state, size) = (memory.word(heap.start)?, memory.word(heap.start + 16)?);
+fn arena<M: Memory>(words: &mut Words<'_, M>, heap: &Range<u64>) -> Option<(Range<u64>, u64)> {
+    let (state, size) = (words.word(heap.start)?, words.word(heap.start + 16)?);
     let end = heap.start.checked_add(size)?;
     if size < 4096 || end > heap.end || !state.is_multiple_of(16) {
         return None;
@@ -92,20 +85,19 @@ fn arena(memory: &mut Reader, heap: &Range<u64>) -> Option<(Range<u64>, u64)> {
 }
 
 /// Reads a heap until it is sound; `bounds` tells where its first chunk may begin, and its end.
-fn read(
-    pid: Pid,
-    (pages, until): (&Pagemap, Duration),
+fn read<M: Memory>(
+    memory: &M,
     heap: &Range<u64>,
-    bounds: impl Fn(&mut Reader) -> Option<(Range<u64>, u64)>,
+    bounds: impl Fn(&mut Words<'_, M>) -> Option<(Range<u64>, u64)>,
 ) -> Option<FreeChunks> {
     let page = page_size() as u64;
     for _ in 0..TRIES {
-        let there = pages.resident(PageRange::new(heap.start..heap.end)).ok()?;
+        let there = memory.resident(heap)?;
         let (heap, block, bytes) = (heap.clone(), 0..0, Vec::new());
-        let mut memory = Reader { pid, heap, there, until, block, bytes };
-        let Some((begins, end)) = bounds(&mut memory) else { continue };
+        let mut words = Words { memory, heap, there, block, bytes };
+        let Some((begins, end)) = bounds(&mut words) else { continue };
         let mut starts = begins.step_by(16);
-        let found = starts.find_map(|start| walk(start..end, page, |at| memory.word(at)));
+        let found = starts.find_map(|start| walk(start..end, page, |at| words.word(at)));
         if found.is_some() {
             return found;
         }
@@ -114,16 +106,15 @@ fn read(
 }
 
 /// Words of a heap, read a block at a time.
-struct Reader {
-    pid: Pid,
+struct Words<'a, M> {
+    memory: &'a M,
     heap: Range<u64>,
     there: Vec<bool>,
-    until: Duration,
     block: Range<u64>,
     bytes: Vec<u8>,
 }
 
-impl Reader {
+impl<M: Memory> Words<'_, M> {
     fn word(&mut self, at: u64) -> Option<u64> {
         if !self.block.contains(&at) {
             self.fetch(at)?;
@@ -141,8 +132,8 @@ impl Reader {
         let start = self.heap.start + first * page;
         self.block = 0..0;
         self.bytes.resize(count * page as usize, 0);
-        (count > 0 && clock::of_thread() < self.until).then_some(())?;
-        process_vm::read(self.pid, start, &mut self.bytes).ok()?;
+        (count > 0).then_some(())?;
+        self.memory.read(start, &mut self.bytes)?;
         self.block = start..start + count as u64 * page;
         Some(())
     }

@@ -14,7 +14,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, elf};
 
-/// Code beyond that many bytes is not looked through.
+/// Code beyond that many bytes is not looked through, however often its parts are named.
 const MOST: u64 = 64 << 20;
 
 /// The code of a file.
@@ -49,20 +49,19 @@ impl FileCode {
         if file.elf_header().e_machine(endian) != elf::EM_X86_64 {
             return None;
         }
-        let segments: Vec<_> = file
-            .elf_program_headers()
-            .iter()
-            .filter(|header| {
-                header.p_type(endian) == elf::PT_LOAD && header.p_flags(endian).0 & elf::PF_X.0 != 0
-            })
-            .filter_map(|header| {
-                let bytes = header.data(endian, image).ok()?.to_vec();
-                let (address, offset) = (header.p_vaddr(endian), header.p_offset(endian));
-                Some(Segment { address, offset, bytes })
-            })
-            .collect();
-        if segments.iter().map(|segment| segment.bytes.len() as u64).sum::<u64>() > MOST {
-            return None;
+        let mut left = MOST;
+        let mut segments = Vec::new();
+        for header in file.elf_program_headers() {
+            if header.p_type(endian) != elf::PT_LOAD || header.p_flags(endian).0 & elf::PF_X.0 == 0
+            {
+                continue;
+            }
+            let Ok(bytes) = header.data(endian, image) else { continue };
+            left = left.checked_sub(bytes.len() as u64)?;
+            let (address, offset) = (header.p_vaddr(endian), header.p_offset(endian));
+            // So that none of its addresses is beyond the last.
+            address.checked_add(bytes.len() as u64)?;
+            segments.push(Segment { address, offset, bytes: bytes.to_vec() });
         }
         let section = file.section_by_name(".eh_frame")?;
         let data = section.data().ok()?;
@@ -77,12 +76,17 @@ impl FileCode {
         let mut code = Self { segments, functions, targets: Vec::new() };
         let mut across = Vec::new();
         let mut instruction = Instruction::default();
+        let mut left = MOST;
         for at in 0..code.functions.len() {
             let range = code.functions[at].range.clone();
-            let Some(bytes) = code.bytes(range.clone()) else {
+            let decoded = code.bytes(range.clone());
+            // Ranges that lie in each other would be decoded again and again.
+            let decoded = decoded.filter(|bytes| bytes.len() as u64 <= left);
+            let Some(bytes) = decoded else {
                 code.functions[at].hidden = true;
                 continue;
             };
+            left -= bytes.len() as u64;
             let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
             let (mut hidden, mut targets) = (false, Vec::new());
             while decoder.can_decode() {

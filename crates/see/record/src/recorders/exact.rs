@@ -166,7 +166,7 @@ impl<'a> Exact<'a> {
                 self.waiting.entry(number).or_default().push(one);
                 let held = HELD.div_ceil(self.interval).max(2);
                 while let Some(first) = self.waiting.first_entry()
-                    && *first.key() + held < number
+                    && first.key().saturating_add(held) < number
                 {
                     let (number, uses) = first.remove_entry();
                     self.close(number, uses);
@@ -199,6 +199,13 @@ impl<'a> Exact<'a> {
                 let unnamed = |mapping| Mapping { name: String::new(), inode: 0, ..mapping };
                 known.names.extend(ours.into_iter().filter(fresh).map(unnamed));
                 known.names.sort_by_key(|mapping| mapping.start);
+                // Those of a process do not overlap; but it is the traced program that says so.
+                let mut end = 0;
+                known.names.retain(|mapping| {
+                    let fits = end <= mapping.start && mapping.start < mapping.end;
+                    end = if fits { mapping.end } else { end };
+                    fits
+                });
             }
             EmulatorEvent::NotFollowed { process } => {
                 self.not_followed.insert(process);
@@ -242,7 +249,8 @@ impl<'a> Exact<'a> {
     /// The end of an interval.
     fn close(&mut self, number: u64, mut uses: Vec<Use>) {
         // What is there by now lay there before it was accessed.
-        self.tell_mappings(Nanos((self.began + number * self.interval).saturating_sub(1)));
+        let began = self.began.saturating_add(number.saturating_mul(self.interval));
+        self.tell_mappings(Nanos(began.saturating_sub(1)));
         uses.sort_unstable_by_key(|one| (one.first, one.thread));
         let mut touched: BTreeMap<Pid, (BTreeSet<u64>, BTreeSet<u64>)> = BTreeMap::new();
         for one in &uses {
@@ -274,13 +282,12 @@ impl<'a> Exact<'a> {
                 ..Access::default()
             })));
         }
-        let began = self.began + number * self.interval;
         for (pid, (all, written)) in touched {
             let (starts, pages) = runs(all, self.page);
             let (written_starts, written_pages) = runs(written, self.page);
             self.intervals += 1;
             self.write(&Event::Touched(Box::new(Touched {
-                time: Nanos(began + self.interval),
+                time: Nanos(began.saturating_add(self.interval)),
                 pid: Some(pid.into()),
                 number: Some(number),
                 began: Some(Nanos(began)),
@@ -399,5 +406,34 @@ mod tests {
             (0x9000, 0xa000, "[stack]"),
         ];
         assert_eq!(named, expected.map(|(start, end, name)| (start, end, name.to_owned())));
+    }
+
+    /// The stream comes from within the traced program. Mappings that overlapped had no end, an access at the end of
+    /// time an interval beyond it.
+    #[test]
+    fn what_no_kernel_says_of_a_program_is_survived() {
+        let mut writer = Writer::passing(pagemill_model::recording::Meta::default());
+        let mut exact = Exact::new(&mut writer, 4096, Duration::from_nanos(1));
+        let lines = ["1000-9000 rw-p 0 0:0 0", "2000-3000 rw-p 0 0:0 0", "2800-8000 rw-p 0 0:0 0"];
+        let mappings = lines.iter().filter_map(|line| Mapping::parse(line)).collect();
+        let process = Pid(7);
+        exact.take(EmulatorEvent::Names { process, mappings });
+        exact.take(EmulatorEvent::Range { process, start: 0, end: 0x10_000, protection: 3 });
+        for last in [u64::MAX, u64::MAX - 1, 0] {
+            exact.take(EmulatorEvent::Use(Use {
+                process,
+                thread: process,
+                access: exact::Access::Write,
+                address: u64::MAX,
+                instruction: 0,
+                first: 0,
+                last,
+                count: u32::MAX,
+            }));
+        }
+        exact.finish();
+        assert_eq!((exact.failure.is_none(), exact.intervals), (true, 3));
+        let names = &exact.processes[&process].names;
+        assert_eq!(names.iter().map(|name| name.start).collect::<Vec<_>>(), [0x1000]);
     }
 }

@@ -16,7 +16,7 @@ pub mod accesses;
 #[cfg(target_arch = "x86_64")]
 pub mod allocations;
 #[cfg(target_arch = "x86_64")]
-mod blocks;
+pub mod blocks;
 #[cfg(target_arch = "x86_64")]
 mod code;
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ pub mod frag;
 pub mod heap;
 pub mod mappings;
 #[cfg(target_arch = "x86_64")]
-mod nearest;
+pub mod nearest;
 pub mod pressure;
 mod recorder;
 #[cfg(target_arch = "x86_64")]

@@ -109,7 +109,7 @@ pub fn behind(
     let mut block: Vec<Instruction> = Vec::new();
     loop {
         let next = decoder.ip();
-        if enters(next..next + 1) {
+        if enters(next..next.saturating_add(1)) {
             block.clear();
         }
         if next == at {
@@ -125,7 +125,7 @@ pub fn behind(
             return None;
         }
         // Something may jump behind a prefix of it.
-        let split = enters(next + 1..instruction.next_ip());
+        let split = enters(next.saturating_add(1)..instruction.next_ip());
         if instruction.flow_control() == FlowControl::Next && !split {
             block.push(instruction);
         } else {

@@ -114,7 +114,7 @@ impl Surroundings {
         let (mapped, _) = self.told.get(&process)?;
         let code = mapped.iter().find(|code| (code.start..code.end).contains(&at))?.clone();
         let file = self.mapped_file(&code)?;
-        let there = file.address(at - code.start + code.offset)?;
+        let there = file.address((at - code.start).checked_add(code.offset)?)?;
         let bytes = file.following(there, AHEAD)?.to_vec();
         let ahead = nearest::ahead(&bytes, at);
         let before = file
@@ -135,7 +135,7 @@ impl Surroundings {
         let mapping = self.mapping(process, at)?;
         let file = self.file(process, &mapping)?;
         // From addresses of the file to those of the process.
-        let there = file.address(at - mapping.start + mapping.offset)?;
+        let there = file.address((at - mapping.start).checked_add(mapping.offset)?)?;
         let function = file.function(there)?;
         let length = there - function.start;
         if length > LONG || mapping.start > at - length {

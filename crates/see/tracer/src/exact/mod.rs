@@ -275,7 +275,13 @@ pub struct Collector {
 
 #[derive(Debug)]
 struct Connection {
-    stream: UnixStream,
+    socket: UnixStream,
+    stream: Stream,
+}
+
+/// What a plugin sends, taken in piece by piece.
+#[derive(Debug, Default)]
+pub struct Stream {
     bytes: Vec<u8>,
     /// Text of names, until it is whole.
     text: Vec<u8>,
@@ -297,7 +303,7 @@ impl Collector {
 
     /// What can be read when there is something.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let connections = self.connections.iter().map(|connection| connection.stream.as_fd());
+        let connections = self.connections.iter().map(|connection| connection.socket.as_fd());
         std::iter::once(self.listener.as_fd()).chain(connections).collect()
     }
 
@@ -310,14 +316,10 @@ impl Collector {
     pub fn read(&mut self, mut each: impl FnMut(EmulatorEvent)) -> Result<()> {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => {
+                Ok((socket, _)) => {
                     let failed = |error| Error::io("listen at", self.path.display(), error);
-                    stream.set_nonblocking(true).map_err(failed)?;
-                    self.connections.push(Connection {
-                        stream,
-                        bytes: Vec::new(),
-                        text: Vec::new(),
-                    });
+                    socket.set_nonblocking(true).map_err(failed)?;
+                    self.connections.push(Connection { socket, stream: Stream::default() });
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Nobody waits, or who did has gone.
@@ -335,27 +337,34 @@ const HEADER: usize = 16;
 const RECORD: usize = 40;
 /// More records than a plugin sends at once are not a plugin's.
 const MANY: usize = 1 << 16;
+/// Nor is more text about one process: the kernel allows no program so many mappings.
+const TEXT: usize = 64 << 20;
 
 impl Connection {
     /// Whether it goes on.
     fn read(&mut self, each: &mut impl FnMut(EmulatorEvent)) -> bool {
         let mut piece = [0_u8; 1 << 16];
         for _ in 0..16 {
-            match self.stream.read(&mut piece) {
+            match self.socket.read(&mut piece) {
                 Ok(0) => return false,
-                Ok(length) => self.bytes.extend_from_slice(&piece[..length]),
+                Ok(length) if self.stream.take(&piece[..length], each) => {}
+                Ok(_) => return false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             }
-            match parse(&self.bytes, &mut self.text, each) {
-                Some(used) => {
-                    self.bytes.drain(..used);
-                }
-                None => return false,
-            }
         }
         true
+    }
+}
+
+impl Stream {
+    /// Takes in what came next and hands on what is whole; `false` if it is no plugin's.
+    pub fn take(&mut self, piece: &[u8], each: &mut impl FnMut(EmulatorEvent)) -> bool {
+        self.bytes.extend_from_slice(piece);
+        let used = parse(&self.bytes, &mut self.text, each);
+        self.bytes.drain(..used.unwrap_or(0));
+        used.is_some()
     }
 }
 
@@ -382,6 +391,7 @@ fn parse(bytes: &[u8], text: &mut Vec<u8>, each: &mut impl FnMut(EmulatorEvent))
                 each(event_of(process, thread, record)?);
             }
         } else if count > 0 {
+            (text.len() + body.len() <= TEXT).then_some(())?;
             text.extend_from_slice(body);
         } else {
             let whole = String::from_utf8_lossy(text).into_owned();

@@ -60,36 +60,74 @@ pub fn serve(
     }
 }
 
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// The page of metrics.
+    Metrics,
+    /// A word on where they are.
+    Index,
+    /// What is not there.
+    Missing,
+    /// By a method that is not answered.
+    Refused,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// For what.
+    pub resource: Resource,
+    /// Whether the head of the answer is enough.
+    pub head_only: bool,
+}
+
+impl Request {
+    /// That of these bytes, when all of its head is there (RFC 9112, section 2.1).
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        bytes.windows(4).any(|four| four == b"\r\n\r\n").then_some(())?;
+        let first = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let first = String::from_utf8_lossy(first);
+        let mut words = first.split(' ');
+        let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let path = path.split('?').next().unwrap_or("");
+        let resource = match (method, path) {
+            ("GET" | "HEAD", "/metrics") => Resource::Metrics,
+            ("GET" | "HEAD", "/") => Resource::Index,
+            ("GET" | "HEAD", _) => Resource::Missing,
+            _ => Resource::Refused,
+        };
+        Some(Self { resource, head_only: method == "HEAD" })
+    }
+}
+
 /// Reads a request and answers it.
 fn answer(mut stream: TcpStream, exporter: &mut Exporter) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Some(request) = request(&mut stream)? else { return Ok(()) };
-    let mut words = request.split(' ');
-    let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let path = path.split('?').next().unwrap_or("");
     let text = "text/plain; charset=utf-8";
-    let (status, kind, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => {
+    let (status, kind, body) = match request.resource {
+        Resource::Metrics => {
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", exporter.page())
         }
-        ("GET" | "HEAD", "/") => ("200 OK", text, "pagemill: metrics are at /metrics\n".to_owned()),
-        ("GET" | "HEAD", _) => ("404 Not Found", text, "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", text, "GET /metrics\n".to_owned()),
+        Resource::Index => ("200 OK", text, "pagemill: metrics are at /metrics\n".to_owned()),
+        Resource::Missing => ("404 Not Found", text, "metrics are at /metrics\n".to_owned()),
+        Resource::Refused => ("405 Method Not Allowed", text, "GET /metrics\n".to_owned()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes())?;
-    if method != "HEAD" {
+    if !request.head_only {
         stream.write_all(body.as_bytes())?;
     }
     stream.flush()
 }
 
-/// The first line of a request, when all of its head is there; `None` of one that is too long, too slow or cut off.
-fn request(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
+/// A request, when all of its head is there; `None` of one that is too long, too slow or cut off.
+fn request(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
     let end = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
@@ -103,10 +141,8 @@ fn request(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
             0 => return Ok(None),
             read => head.extend_from_slice(&buffer[..read]),
         }
-        if head.windows(4).any(|four| four == b"\r\n\r\n") {
-            break;
+        if let Some(request) = Request::parse(&head) {
+            return Ok(Some(request));
         }
     }
-    let first = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    Ok(Some(String::from_utf8_lossy(first).into_owned()))
 }

@@ -7,7 +7,7 @@
 
 mod engine;
 pub(super) mod options;
-mod pairing;
+pub mod pairing;
 mod ring;
 mod short;
 

@@ -72,7 +72,8 @@ impl Pairing {
                     self.begun.insert(sample.thread, (sample.time, sample.address));
                 }
                 Mark::End { .. } => match self.begun.remove(&sample.thread) {
-                    Some((begun, address)) if address == sample.address => {
+                    // One of another processor that came late may be older.
+                    Some((begun, address)) if address == sample.address && begun <= sample.time => {
                         each(Paired { end: sample, latency: sample.time - begun });
                     }
                     _ => self.unmatched += 1,
@@ -115,6 +116,16 @@ mod tests {
         assert!(latencies(&mut pairing, 70).is_empty());
         assert_eq!(latencies(&mut pairing, 71), [40]);
         assert_eq!(pairing.unmatched(), 0);
+    }
+
+    #[test]
+    fn an_end_that_comes_late_and_is_older_is_not_of_that_beginning() {
+        let mut pairing = Pairing::default();
+        pairing.sample(sample(20, Mark::Begin, Pid(7), 0x1000));
+        assert!(latencies(&mut pairing, 30).is_empty());
+        pairing.sample(sample(10, END, Pid(7), 0x1000));
+        assert!(latencies(&mut pairing, 30).is_empty());
+        assert_eq!(pairing.unmatched(), 1);
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! What comes over a connection: requests for metrics, and replies of a server in the protocol of Redis.
+
+use pagemill_control::exporter::Request;
+use pagemill_workloads::resp;
+
+/// The head of a request to the exporter.
+pub fn request(bytes: &[u8]) {
+    let whole = Request::parse(bytes);
+    // What is read later changes nothing.
+    let longer = Request::parse(&[bytes, b"\r\n\r\nGET / HTTP/1.1\r\n"].concat());
+    assert!(whole.is_none() || whole == longer);
+}
+
+/// Replies, one after another.
+pub fn resp(mut bytes: &[u8]) {
+    while let Ok(reply) = resp::read_reply(&mut bytes) {
+        drop(reply);
+    }
+}
+
+pub fn request_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "GET /metrics HTTP/1.1\r\nHost: localhost:9099\r\nAccept: */*\r\n\r\n",
+        "HEAD /metrics?name=x HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+pub fn resp_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "+OK\r\n:7\r\n-ERR no\r\n$3\r\na\r\n\r\n$-1\r\n",
+        "*2\r\n:1\r\n*3\r\n$4\r\nname\r\n*-1\r\n+x\r\n*0\r\n",
+        "$24\r\nused_memory:123\r\nmaxmem:1\r\n",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
