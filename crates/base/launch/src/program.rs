@@ -509,12 +509,15 @@ pub fn own_allocator(path: &Path) -> Option<(&'static str, &'static str)> {
 /// The allocator that the program carries, if it does.
 fn bundled<'a, R: ReadRef<'a>>(image: R) -> Option<Refusal> {
     let file = ElfFile64::<Endianness, R>::parse(image).ok()?;
-    let carries = |allocator: &str, symbol: &str| {
-        Refusal {
+    let carries = |allocator: &str, symbol: &str| Refusal {
         kind: "bundled-allocator",
-        reason: format!("it carries its own allocator ({allocator}: it defines {symbol}), which comes first"),
-        way: "use a build that takes malloc from the C library (Firefox: --disable-jemalloc; Redis: MALLOC=libc)".into(),
-    }
+        reason: format!(
+            "it carries its own allocator ({allocator}: it defines {symbol}), which comes first"
+        ),
+        way:
+            "use a build that takes malloc from the C library (Firefox: --disable-jemalloc; Redis: \
+                  MALLOC=libc)"
+                .into(),
     };
     if let Some((symbol, allocator)) = carried(&file) {
         return Some(carries(allocator, symbol));

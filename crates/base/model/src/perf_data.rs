@@ -538,7 +538,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), cut in any::<prop::sample::Index>()) {
+        fn no_bytes_make_it_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            cut in any::<prop::sample::Index>(),
+        ) {
             let mut bytes = whole();
             for (at, value) in changes {
                 let at = at.index(bytes.len());

@@ -279,7 +279,10 @@ mod tests {
     #[test]
     fn tables_are_lists_objects_of_objects_and_objects() {
         let answer = json!({
-            "zones": [{ "node": 0, "zone": "a,b", "free": [1, 2] }, { "node": 1, "at": { "x": null, "y": 2.5, "of": [[1]] } }],
+            "zones": [
+                { "node": 0, "zone": "a,b", "free": [1, 2] },
+                { "node": 1, "at": { "x": null, "y": 2.5, "of": [[1]] } }
+            ],
             "kinds": { "heap": { "n": 1 }, "stack": { "n": 2 } },
         });
         let table = |name: &str| csv("frag-show", &answer, name, true);

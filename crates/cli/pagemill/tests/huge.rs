@@ -242,7 +242,8 @@ int main(int count, char **arguments) {
     unsigned long start, end;
     int inside = 0;
     while (fgets(line, sizeof line, smaps)) {
-        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) inside = start < (unsigned long)area + size && end > (unsigned long)area;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            inside = start < (unsigned long)area + size && end > (unsigned long)area;
         if (inside && sscanf(line, "AnonHugePages: %ld", &kib) == 1) huge += kib;
     }
     // What was lent before the advice came is one mapping's first chunks at most.
@@ -332,7 +333,8 @@ static int advised(char *area) {
     int inside = 0, found = 0;
     FILE *smaps = fopen("/proc/self/smaps", "r");
     while (fgets(line, sizeof line, smaps)) {
-        if (sscanf(line, "%lx-%lx ", &start, &end) == 2) inside = start <= (unsigned long)area && (unsigned long)area < end;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            inside = start <= (unsigned long)area && (unsigned long)area < end;
         if (inside && !strncmp(line, "VmFlags:", 8)) found = strstr(line, " hg") != 0;
     }
     fclose(smaps);
@@ -778,7 +780,8 @@ fn real_programs_print_what_they_print_without_it() {
         ("sort", "seq 300000 | sort -r | sha256sum"),
         (
             "awk",
-            "awk 'BEGIN { for (i = 0; i < 500000; i++) a[i] = i \"x\"; n = 0; for (k in a) n += length(a[k]); print n }'",
+            "awk 'BEGIN { for (i = 0; i < 500000; i++) a[i] = i \"x\"; n = 0; \
+         for (k in a) n += length(a[k]); print n }'",
         ),
         (
             "perl",

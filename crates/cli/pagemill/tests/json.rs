@@ -417,7 +417,11 @@ fn verbs_with_json(calls: &[(&str, Vec<&str>)], room: &Path) {
 fn the_check_of_a_schema_can_fail() {
     let schema = serde_json::json!({
         "type": "object",
-        "properties": { "a": { "type": ["integer", "null"] }, "b": { "items": { "type": "string" } }, "c": { "const": 1 } },
+        "properties": {
+            "a": { "type": ["integer", "null"] },
+            "b": { "items": { "type": "string" } },
+            "c": { "const": 1 }
+        },
         "required": ["a"],
     });
     let found = |value: Value| {

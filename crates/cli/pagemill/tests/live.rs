@@ -203,7 +203,11 @@ const BATCHES: &str = r#"
 #include <time.h>
 #include <unistd.h>
 static long faults(void) { struct rusage u; getrusage(RUSAGE_SELF, &u); return u.ru_minflt + u.ru_majflt; }
-static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000L + t.tv_nsec; }
+static long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (;;) {

@@ -29,7 +29,8 @@ addEventListener('load', () => setTimeout(() => {
   // What scrolls by itself may be wider.
   const scrolls = e => e && (getComputedStyle(e).overflowX !== 'visible' || scrolls(e.parentElement));
   const wide = [...document.querySelectorAll('body *')]
-    .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !scrolls(e.parentElement));
+    .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+        .filter(e => !scrolls(e.parentElement));
   parent.postMessage(JSON.stringify({
     wrong, fetched: performance.getEntriesByType('resource').map(e => e.name),
     width: innerWidth, room: document.documentElement.clientWidth, content: document.documentElement.scrollWidth,

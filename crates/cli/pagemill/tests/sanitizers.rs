@@ -44,7 +44,13 @@ const THREADS: &str = r#"
 #include <stdio.h>
 static int value;
 static void *work(void *unused) { value++; return 0; }
-int main(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); printf("%d\n", value); return 3; }
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+    pthread_join(thread, 0);
+    printf("%d\n", value);
+    return 3;
+}
 "#;
 
 #[test]

@@ -90,10 +90,12 @@ const PACKETS: &str = r#"
 int main(void) {
     int s = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL)), version = TPACKET_V3;
     if (s < 0 || setsockopt(s, SOL_PACKET, PACKET_VERSION, &version, sizeof version)) return 77;
-    struct tpacket_req3 req = { .tp_block_size = 1 << 16, .tp_block_nr = 8, .tp_frame_size = 2048, .tp_frame_nr = 256, .tp_retire_blk_tov = 10 };
+    struct tpacket_req3 req = { .tp_block_size = 1 << 16, .tp_block_nr = 8,
+        .tp_frame_size = 2048, .tp_frame_nr = 256, .tp_retire_blk_tov = 10 };
     if (setsockopt(s, SOL_PACKET, PACKET_RX_RING, &req, sizeof req)) return 77;
     char *ring = mmap(0, 8 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, s, 0);
-    struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = if_nametoindex("lo") };
+    struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),
+        .sll_ifindex = if_nametoindex("lo") };
     if (ring == MAP_FAILED || !to.sll_ifindex || bind(s, (void *)&to, sizeof to)) return 77;
     int u = socket(AF_INET, SOCK_DGRAM, 0);
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -105,7 +107,11 @@ int main(void) {
         struct tpacket_block_desc *d = (void *)(ring + ((size_t)block << 16));
         struct pollfd p = { s, POLLIN, 0 };
         if (!(d->hdr.bh1.block_status & TP_STATUS_USER)) poll(&p, 1, 20);
-        if (d->hdr.bh1.block_status & TP_STATUS_USER) { got += d->hdr.bh1.num_pkts; d->hdr.bh1.block_status = TP_STATUS_KERNEL; block = (block + 1) % 8; }
+        if (d->hdr.bh1.block_status & TP_STATUS_USER) {
+                got += d->hdr.bh1.num_pkts;
+                d->hdr.bh1.block_status = TP_STATUS_KERNEL;
+                block = (block + 1) % 8;
+            }
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec - begin.tv_sec < 2 || got < 50);
     puts("ok");
@@ -337,13 +343,19 @@ int main(void) {
     static char stack[1 << 16];
     if (!fork()) {
         block = mmap(0, PAGES * PAGE, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        int child = clone(work, stack + sizeof stack, CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_SIGHAND | SIGCHLD, 0), status;
+        int flags = CLONE_VM | CLONE_FILES | CLONE_FS | CLONE_SIGHAND | SIGCHLD;
+            int child = clone(work, stack + sizeof stack, flags, 0), status;
         for (int round = 1; round <= 40; round++) {
             memset(block, round, PAGES * PAGE);
             turn++;
             while (turn != 2 * round) if (usleep(500), waitpid(child, &status, WNOHANG)) exit(9);
             for (int i = 0; i < PAGES; i++) if (block[i * PAGE] != (char)-round) exit(8);
-            if (round % 10 == 0) { pid_t copy = fork(); if (!copy) { memset(block, 0, PAGES * PAGE); _exit(6); } waitpid(copy, &status, 0); if (WEXITSTATUS(status) != 6) exit(7); }
+            if (round % 10 == 0) {
+                    pid_t copy = fork();
+                    if (!copy) { memset(block, 0, PAGES * PAGE); _exit(6); }
+                    waitpid(copy, &status, 0);
+                    if (WEXITSTATUS(status) != 6) exit(7);
+                }
         }
         turn++;
         waitpid(child, &status, 0);
@@ -612,7 +624,11 @@ int main(int count, char **words) {
     while (access(words[3], F_OK)) usleep(1000);
     int wrong = 0;
     for (int i = 0; i < 1 << 20; i++) wrong += kept[i] != 5;
-    for (int i = 1; i < 40; i++) { char *more = calloc(i, 100000); for (int k = 0; k < i * 100000; k += 4096) wrong += more[k]; free(more); }
+    for (int i = 1; i < 40; i++) {
+            char *more = calloc(i, 100000);
+            for (int k = 0; k < i * 100000; k += 4096) wrong += more[k];
+            free(more);
+        }
     wrong += system("true");
     FILE *said = fopen(words[4], "w");
     fprintf(said, "wrong %d\n", wrong);

@@ -54,7 +54,8 @@ int main(int count, char **words) {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     FILE *file = fopen(words[1], "w");
     fprintf(file, "%d %ld %ld\n", code, used.ru_maxrss,
-            (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000);
+            (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000
+                + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000);
     return fclose(file) ? 1 : code;
 }
 "#;

@@ -236,13 +236,19 @@ fn whole_pages(size: usize) -> *mut u8 {
 
 /// Exports one function under one or more C names.
 macro_rules! export {
-    ($($(#[$doc:meta])* $($name:literal as $function:ident),+ = fn($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {$(
+    ($(
+        $(#[$doc:meta])* $($name:literal as $function:ident),+
+            = fn($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block
+    )*) => {$(
         export!(@each [$(#[$doc])*] [$(($name, $function))+] ($($argument: $type),*) [$($result)?] $body);
     )*};
     (@each $docs:tt [$($pair:tt)+] $arguments:tt $result:tt $body:block) => {
         $(export!(@one $docs $pair $arguments $result $body);)+
     };
-    (@one [$(#[$doc:meta])*] ($name:literal, $function:ident) ($($argument:ident: $type:ty),*) [$($result:ty)?] $body:block) => {
+    (
+        @one [$(#[$doc:meta])*] ($name:literal, $function:ident)
+        ($($argument:ident: $type:ty),*) [$($result:ty)?] $body:block
+    ) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -287,7 +293,8 @@ export! {
         }
     }
     /// `memalign(3)` and `aligned_alloc(3)`, which glibc treats alike.
-    "memalign" as memalign, "__libc_memalign" as libc_memalign, "aligned_alloc" as aligned_alloc = fn(align: usize, size: usize) -> Object {
+    "memalign" as memalign, "__libc_memalign" as libc_memalign, "aligned_alloc" as aligned_alloc
+        = fn(align: usize, size: usize) -> Object {
         at_multiple(align, size)
     }
     /// `posix_memalign(3)`: returns the error instead of setting `errno`.
@@ -314,7 +321,8 @@ export! {
         unsafe { release_sized(object, size) }
     }
     /// `malloc_usable_size(3)`: all of the object may be used, and the answer does not change.
-    "malloc_usable_size" as malloc_usable_size, "mesh_usable_size" as mesh_usable_size = fn(object: *const u8) -> usize {
+    "malloc_usable_size" as malloc_usable_size, "mesh_usable_size" as mesh_usable_size
+        = fn(object: *const u8) -> usize {
         usable_size(object)
     }
     /// `malloc_trim(3)`: gives back everything that can be, whatever `pad` says. 1 if that was anything.
@@ -356,7 +364,9 @@ export! {
         c_int::from(interim::size(pointer).is_some() || HEAP.owns(pointer))
     }
     /// Mesh's control function; see `report::control`.
-    "mesh_mallctl" as mesh_mallctl = fn(name: *const c_char, old: *mut usize, old_len: *mut usize, new: *const usize, new_len: usize) -> c_int {
+    "mesh_mallctl" as mesh_mallctl = fn(
+        name: *const c_char, old: *mut usize, old_len: *mut usize, new: *const usize, new_len: usize
+    ) -> c_int {
         if name.is_null() {
             return -1;
         }

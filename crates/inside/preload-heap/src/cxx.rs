@@ -164,7 +164,10 @@ fn without_throwing(name: &CStr, size: usize, align: usize) -> *mut u8 {
 }
 
 macro_rules! nothrow {
-    ($($(#[$doc:meta])* $name:literal, $c_name:literal as $function:ident($($argument:ident),+; $size:ident, $align:expr) = $allocate:path;)*) => {$(
+    ($(
+        $(#[$doc:meta])* $name:literal, $c_name:literal
+            as $function:ident($($argument:ident),+; $size:ident, $align:expr) = $allocate:path;
+    )*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
@@ -183,9 +186,11 @@ nothrow! {
     /// `operator new[](size_t, nothrow_t const&)`.
     "_ZnamRKSt9nothrow_t", c"_ZnamRKSt9nothrow_t" as new_array_nothrow(size; size, 0) = allocate;
     /// `operator new(size_t, align_val_t, nothrow_t const&)`.
-    "_ZnwmSt11align_val_tRKSt9nothrow_t", c"_ZnwmSt11align_val_tRKSt9nothrow_t" as new_aligned_nothrow(size, align; size, align) = allocate_aligned;
+    "_ZnwmSt11align_val_tRKSt9nothrow_t", c"_ZnwmSt11align_val_tRKSt9nothrow_t"
+        as new_aligned_nothrow(size, align; size, align) = allocate_aligned;
     /// `operator new[](size_t, align_val_t, nothrow_t const&)`.
-    "_ZnamSt11align_val_tRKSt9nothrow_t", c"_ZnamSt11align_val_tRKSt9nothrow_t" as new_array_aligned_nothrow(size, align; size, align) = allocate_aligned;
+    "_ZnamSt11align_val_tRKSt9nothrow_t", c"_ZnamSt11align_val_tRKSt9nothrow_t"
+        as new_array_aligned_nothrow(size, align; size, align) = allocate_aligned;
 }
 
 /// The operators that free; size, alignment and tag are not needed.

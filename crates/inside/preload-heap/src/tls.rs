@@ -158,7 +158,11 @@ pub(crate) fn thread_pointer() -> usize {
     // SAFETY: the word at fs:0 is the thread pointer itself, by the ABI of thread-local storage; the helper thread has
     // a block of its own that keeps to it (`sys::spawn`).
     unsafe {
-        asm!("mov {value}, qword ptr fs:[0]", value = out(reg) value, options(pure, readonly, nostack, preserves_flags));
+        asm!(
+            "mov {value}, qword ptr fs:[0]",
+            value = out(reg) value,
+            options(pure, readonly, nostack, preserves_flags)
+        );
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: reads a register.

@@ -129,7 +129,10 @@ mod tests {
         }
 
         #[test]
-        fn merging_is_adding(a in prop::collection::vec(0..1u64 << 40, 0..50), b in prop::collection::vec(0..1u64 << 40, 0..50)) {
+        fn merging_is_adding(
+            a in prop::collection::vec(0..1u64 << 40, 0..50),
+            b in prop::collection::vec(0..1u64 << 40, 0..50),
+        ) {
             let mut merged = of(&a);
             merged.merge(&of(&b));
             prop_assert_eq!(merged, of(&[a, b].concat()));

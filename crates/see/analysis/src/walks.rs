@@ -188,10 +188,15 @@ mod tests {
             let none: Vec<Counted> = runs.iter().map(|each| run(each.0, each.1)).collect();
             let all: Vec<Counted> = runs.iter().map(|each| run(each.2, each.3)).collect();
             let total: f64 = benefits(&none, &all, &slices).unwrap().iter().map(|benefit| benefit.mean).sum();
-            let counted = |runs: &[Counted]| runs.iter().map(|run| run.walks + run.kernel.unwrap()).sum::<f64>() / runs.len() as f64;
+            let counted = |runs: &[Counted]| {
+                let walks = runs.iter().map(|run| run.walks + run.kernel.unwrap());
+                walks.sum::<f64>() / runs.len() as f64
+            };
             prop_assert!((total - (counted(&none) - counted(&all))).abs() < 1e-6);
-            let more: Vec<Sampled> = slices.iter().map(|slice| Sampled { walks: slice.walks * 100, ..*slice }).collect();
-            for (few, many) in benefits(&none, &all, &slices).unwrap().iter().zip(benefits(&none, &all, &more).unwrap()) {
+            let more = slices.iter().map(|slice| Sampled { walks: slice.walks * 100, ..*slice });
+            let more: Vec<Sampled> = more.collect();
+            let all_more = benefits(&none, &all, &more).unwrap();
+            for (few, many) in benefits(&none, &all, &slices).unwrap().iter().zip(all_more) {
                 prop_assert!(many.deviation <= few.deviation + 1e-9);
             }
         }

@@ -163,7 +163,9 @@ pub fn pauses_json(pauses: &Pauses) -> Value {
     json!({
         "count": pauses.count,
         "longest_ns": pauses.longest.map(|longest| longest.0),
-        "longest_bucket": pauses.longest_bucket().map(|(from, below)| json!({ "from_ns": from.0, "below_ns": below.0 })),
+        "longest_bucket": pauses.longest_bucket().map(|(from, below)| {
+            json!({ "from_ns": from.0, "below_ns": below.0 })
+        }),
         "longest_of_life_ns": pauses.longest_of_life.map(|longest| longest.0),
         "percentiles": pauses.percentiles.iter().map(percentile).collect::<Vec<_>>(),
         "log2_buckets": pauses.buckets,

@@ -317,9 +317,11 @@ fn a_forked_child_is_traced_from_the_fork_on() {
     let path = |name: &str| directory.path().join(name).display().to_string();
     let script = format!(
         r#"my @a = map {{ 'p' x 4096 }} 1..500; my $stop = '{}'; my $end = time + 60;
-sub work {{ my ($c) = @_; while (1) {{ for my $i (0..499) {{ substr($a[$i], 0, 1) = $c; $a[$i] =~ tr/x//; }} last if -e $stop || time > $end }} }}
+sub work {{ my ($c) = @_; while (1) {{
+        for my $i (0..499) {{ substr($a[$i], 0, 1) = $c; $a[$i] =~ tr/x//; }} last if -e $stop || time > $end }} }}
 open(my $f, '>', '{}'); $f->autoflush(1);
-my $p = fork; if (!$p) {{ work('c'); my $s = join('', map {{ substr($_, 0, 2) }} @a); print $f 'child ', $s eq 'cp' x 500, "\n"; exit 0 }}
+my $p = fork; if (!$p) {{
+        work('c'); my $s = join('', map {{ substr($_, 0, 2) }} @a); print $f 'child ', $s eq 'cp' x 500, "\n"; exit 0 }}
 work('q'); waitpid $p, 0; my $s = join('', map {{ substr($_, 0, 2) }} @a);
 print $f 'parent ', $s eq 'qp' x 500, ' ', $? >> 8, "\n";"#,
         path("stop"),

@@ -120,7 +120,10 @@ proptest! {
     }
 
     #[test]
-    fn a_trace_survives_events_and_back(mut all in records(), rejected in prop::collection::vec((1..1u64 << 24, 1..1000u64), 0..5)) {
+    fn a_trace_survives_events_and_back(
+        mut all in records(),
+        rejected in prop::collection::vec((1..1u64 << 24, 1..1000u64), 0..5),
+    ) {
         // A cycle is a nanosecond, so nothing is rounded.
         let clock = Clock { mhz: 1000 };
         let rejected: BTreeMap<u64, u64> = rejected.into_iter().collect();

@@ -403,7 +403,10 @@ proptest! {
         match Reader::open(&path) {
             // The digit of the version may become a higher one, and then nothing else is looked at.
             Err(error) if header && error.kind() == Kind::Newer => {}
-            Err(error) => prop_assert!(error.to_string().contains(if header { "meta.json" } else { SUMMARY }), "{error}"),
+            Err(error) => {
+                let named = if header { "meta.json" } else { SUMMARY };
+                prop_assert!(error.to_string().contains(named), "{error}")
+            }
             Ok(mut reader) => {
                 prop_assert_eq!(reader.meta(), &meta);
                 prop_assert_eq!(reader.take_summary(), Some(summary));

@@ -127,7 +127,8 @@ mod tests {
 
         #[test]
         fn runs_cover_the_bytes_of_set_slots(
-            bits in any::<Bits>(), slot_size in 16usize..600, part in 0usize..16, len in 1usize..if cfg!(miri) { 400 } else { 40_000 },
+            bits in any::<Bits>(), slot_size in 16usize..600, part in 0usize..16,
+            len in 1usize..if cfg!(miri) { 400 } else { 40_000 },
         ) {
             let phase = part.min(slot_size - 1);
             let mut covered = vec![false; len];

@@ -72,8 +72,8 @@ words = {i: str(i) * 2 for i in range(count)}
 print(sum(len(words[i]) for i in range(0, count, 7)))
 ";
 
-/// For a policy that uses no huge page without a profile: this gives all of heap and mmap the benefit that the artifact's
-/// tuned profiles give.
+/// For a policy that uses no huge page without a profile: this gives all of heap and mmap the benefit that the
+/// artifact's tuned profiles give.
 const PROFILE: &str = "huge,heap,4294967296\nhuge,mmap,4294967296\n";
 
 /// What all runs share.

@@ -404,7 +404,9 @@ impl Outcome {
 
     /// One row a run.
     fn csv(&self) -> String {
-        let mut out = "kernel,class,threads,back_end,monitor_ms,log_ms,repetition,native_cpu_s,cpu_s,events,pages,intervals,lost\n".to_owned();
+        let mut out = "kernel,class,threads,back_end,monitor_ms,log_ms,repetition,native_cpu_s,cpu_s,events,pages,\
+                       intervals,lost\n"
+            .to_owned();
         let line = |(kernel, class, threads): (&str, &str, usize),
                     back_end: &str,
                     at: (f64, u64, usize),
@@ -414,7 +416,8 @@ impl Outcome {
             let (monitor, log, repetition) = at;
             let back_end = back_end.replace(", ", " with ");
             format!(
-                "{kernel},{class},{threads},{back_end},{monitor:.3},{log},{repetition},{native:.6},{cpu:.6},{events},{pages},{intervals},{lost}\n"
+                "{kernel},{class},{threads},{back_end},{monitor:.3},{log},{repetition},{native:.6},{cpu:.6},{events},\
+                     {pages},{intervals},{lost}\n"
             )
         };
         for row in &self.rows {
@@ -501,25 +504,38 @@ impl Tables for Outcome {
     }
 
     fn json(&self) -> Value {
-        let traced = |run: &Traced| json!({ "cpu_seconds": run.cpu, "events": run.events, "pages": run.pages, "intervals": run.intervals, "lost": run.lost });
+        let traced = |run: &Traced| {
+            json!({
+                "cpu_seconds": run.cpu, "events": run.events, "pages": run.pages, "intervals": run.intervals,
+                "lost": run.lost
+            })
+        };
         let rows = self.rows.iter().map(|row| {
             let theirs = |tool| (tool, published("slowdown", row.kernel, tool));
             json!({
-                "kernel": row.kernel, "class": row.class, "threads": row.threads, "back_end": row.back_end, "native_cpu_seconds": row.native,
+                "kernel": row.kernel, "class": row.class, "threads": row.threads, "back_end": row.back_end,
+                "native_cpu_seconds": row.native,
                 "traced": row.traced.iter().map(traced).collect::<Vec<_>>(), "slowdown": row.slowdown(),
-                "pages_percent_of_exact": self.share_of_pages(row), "events_percent_of_faults": self.share_of_events(row),
+                "pages_percent_of_exact": self.share_of_pages(row),
+                "events_percent_of_faults": self.share_of_events(row),
                 "not_run": row.missing,
                 "published_slowdown": TOOLS.map(theirs).into_iter().collect::<std::collections::BTreeMap<_, _>>(),
             })
         });
         let sweep = self.sweep.iter().map(|step| {
-            json!({ "monitor_ms": step.monitor, "log_ms": step.log, "native_cpu_seconds": step.native, "traced": traced(&step.traced) })
+            json!({
+                "monitor_ms": step.monitor, "log_ms": step.log, "native_cpu_seconds": step.native,
+                "traced": traced(&step.traced)
+            })
         });
         let checked = self.checked.iter().map(|one| {
-            let found = |found: super::Found| json!({ "exact": found.exact, "missing": found.missing, "extra": found.extra });
+            let found = |found: super::Found| {
+                json!({ "exact": found.exact, "missing": found.missing, "extra": found.extra })
+            };
             json!({
                 "kernel": one.kernel, "touched": found(one.touched), "written": found(one.written),
-                "touched_in_intervals": found(one.touched_in_intervals), "written_in_intervals": found(one.written_in_intervals),
+                "touched_in_intervals": found(one.touched_in_intervals),
+                "written_in_intervals": found(one.written_in_intervals),
             })
         });
         let claims = self.claims().into_iter().map(|cells| {

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use pagemill_model::random::Random;
 
-const LETTERS: &[u8] = b"eeeeeeeeeeeettttttttaaaaaaaaooooooooiiiiiiinnnnnnnssssssshhhhhhrrrrrrddddlllluuuccmmwwffggyyppbbvk";
+const LETTERS: &[u8] = b"eeeeeeeeeeeettttttttaaaaaaaaooooooooiiiiiiinnnnnnnssssssshhhhhhrrrrrr\
+    ddddlllluuuccmmwwffggyyppbbvk";
 const AMINO_ACIDS: &[u8] = b"ACDEFGHIKLMNPQRSTVWY";
 /// Residues of a query and of each sequence of the database.
 const RESIDUES: usize = 240;

@@ -502,7 +502,8 @@ mod tests {
             for (time, start, pages, touch) in rows {
                 if touch {
                     heat.event(&Event::Touched(Box::new(Touched {
-                        time: Nanos(time), pid: Some(7), starts: Some(vec![start]), pages: Some(vec![pages % (1 << 50)]),
+                        time: Nanos(time), pid: Some(7), starts: Some(vec![start]),
+                        pages: Some(vec![pages % (1 << 50)]),
                         ..Touched::default()
                     })));
                     if pages % (1 << 50) > 0 && start < u64::MAX {

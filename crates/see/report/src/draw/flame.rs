@@ -13,7 +13,8 @@ const SCRIPT: &str = include_str!("flame.js");
 pub(super) const STYLE: &str = "\
                                 .flame { position: relative; overflow: hidden; } .flame button \
                                 { position: absolute; height: 1.4rem; padding: 0 .3rem; overflow: hidden;
-  white-space: nowrap; text-align: left; font: inherit; font-size: 12px; cursor: zoom-in; border: 1px solid var(--page); border-radius: 2px;
+  white-space: nowrap; text-align: left; font: inherit; font-size: 12px; cursor: zoom-in;
+  border: 1px solid var(--page); border-radius: 2px;
   color: #18181b; background: hsl(var(--hue) 80% 72%); }
 #flame-after { width: min(45vw, 30rem); vertical-align: middle; }
 ";

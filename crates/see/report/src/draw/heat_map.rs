@@ -21,18 +21,25 @@ const CONTROLS: &str = "\
 <label><input type=\"radio\" name=\"layer\" value=\"writes\"/> writes</label>
 <label><input type=\"radio\" name=\"layer\" value=\"first\"/> first touch</label>
 <label><input type=\"radio\" name=\"layer\" value=\"sharing\"/> sharing</label>
-<label>order <select id=\"order\"><option value=\"accesses\">accesses</option><option value=\"size\">size</option><option value=\"first\">first touch</option><option value=\"name\">kind and name</option></select></label>
-<label>show <select id=\"count\"><option>15</option><option selected=\"\">30</option><option>100</option><option>500</option></select></label>
+<label>order <select id=\"order\"><option value=\"accesses\">accesses</option>
+<option value=\"size\">size</option><option value=\"first\">first touch</option>
+<option value=\"name\">kind and name</option></select></label>
+<label>show <select id=\"count\"><option>15</option><option selected=\"\">30</option>
+<option>100</option><option>500</option></select></label>
 <label>find <input id=\"find\" type=\"search\" size=\"12\"/></label></p>
-<div class=\"map\"><canvas id=\"map\" style=\"width:100%\"></canvas></div><div id=\"tip\" class=\"tip\" hidden=\"\"></div>
-<p class=\"soft\"><span id=\"scale\"></span>. <span id=\"left\"></span> Drag, or Shift and wheel, to zoom in time; click a name for that object alone; double-click for all.</p>
+<div class=\"map\"><canvas id=\"map\" style=\"width:100%\"></canvas></div>
+<div id=\"tip\" class=\"tip\" hidden=\"\"></div>
+<p class=\"soft\"><span id=\"scale\"></span>. <span id=\"left\"></span> Drag, or Shift and wheel, to zoom in time;
+click a name for that object alone; double-click for all.</p>
 ";
 
 pub(super) const STYLE: &str = "\
 .controls label { margin-right: .9rem; white-space: nowrap; } p.soft { color: var(--soft); }
 .map { width: min(94vw, 90rem); margin-left: calc(50% - min(47vw, 45rem)); cursor: crosshair; }
-.tip { position: fixed; max-width: 34rem; background: var(--page); border: 1px solid var(--line); border-radius: 4px; padding: .4rem .6rem;
-  font-size: 12px; box-shadow: 0 2px 8px #0005; pointer-events: none; overflow-wrap: anywhere; } .tip b { display: block; }
+.tip { position: fixed; max-width: 34rem; background: var(--page); border: 1px solid var(--line);
+  border-radius: 4px; padding: .4rem .6rem;
+  font-size: 12px; box-shadow: 0 2px 8px #0005; pointer-events: none; overflow-wrap: anywhere; }
+.tip b { display: block; }
 ";
 
 fn object(object: &ObjectHeat) -> Value {

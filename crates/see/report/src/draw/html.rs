@@ -148,10 +148,13 @@ pub fn is_figure(cell: &str) -> bool {
 /// series has its own dash pattern too.
 const STYLE: &str = "\
 :root { color-scheme: light dark; --text: #1c1c1e; --soft: #63636a; --line: #d4d4da; --page: #ffffff;
-  --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #cc79a7; --s4: #b58900; --s5: #56b4e9; --s6: #6f4fa0; --s7: #555555; }
+  --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #cc79a7;
+  --s4: #b58900; --s5: #56b4e9; --s6: #6f4fa0; --s7: #555555; }
 @media (prefers-color-scheme: dark) { :root { --text: #ececf0; --soft: #a0a0aa; --line: #3c3c44; --page: #17171a;
-  --s0: #5ab0e8; --s1: #ff8a3d; --s2: #2fc79a; --s3: #e79ac6; --s4: #e0b93a; --s5: #9bd3f5; --s6: #b39ae0; --s7: #b0b0b0; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+  --s0: #5ab0e8; --s1: #ff8a3d; --s2: #2fc79a; --s3: #e79ac6;
+  --s4: #e0b93a; --s5: #9bd3f5; --s6: #b39ae0; --s7: #b0b0b0; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 pre { border: 1px solid var(--line); border-radius: 4px; padding: .6rem; overflow-x: auto; }
 .scroll { overflow-x: auto; }
@@ -166,8 +169,10 @@ svg text { fill: var(--text); } svg .soft { fill: var(--soft); }
 svg .grid { stroke: var(--line); stroke-width: 1; fill: none; }
 svg .mark { stroke: var(--text); stroke-width: 1.5; fill: none; }
 svg .l { fill: none; stroke-width: 2; stroke-linejoin: round; }
-svg .l0 { stroke: var(--s0); } svg .l1 { stroke: var(--s1); stroke-dasharray: 7 3; } svg .l2 { stroke: var(--s2); stroke-dasharray: 2 3; }
-svg .l3 { stroke: var(--s3); stroke-dasharray: 9 3 2 3; } svg .l4 { stroke: var(--s4); } svg .l5 { stroke: var(--s5); stroke-dasharray: 7 3; }
+svg .l0 { stroke: var(--s0); } svg .l1 { stroke: var(--s1); stroke-dasharray: 7 3; }
+svg .l2 { stroke: var(--s2); stroke-dasharray: 2 3; }
+svg .l3 { stroke: var(--s3); stroke-dasharray: 9 3 2 3; } svg .l4 { stroke: var(--s4); }
+svg .l5 { stroke: var(--s5); stroke-dasharray: 7 3; }
 svg .l6 { stroke: var(--s6); stroke-dasharray: 2 3; } svg .l7 { stroke: var(--s7); stroke-dasharray: 9 3 2 3; }
 svg .f0 { fill: var(--s0); } svg .f1 { fill: var(--s1); } svg .f2 { fill: var(--s2); } svg .f3 { fill: var(--s3); }
 svg .f4 { fill: var(--s4); } svg .f5 { fill: var(--s5); } svg .f6 { fill: var(--s6); } svg .f7 { fill: var(--s7); }

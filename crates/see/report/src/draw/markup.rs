@@ -116,7 +116,8 @@ const UNITS: &str = include_str!("units.js");
 pub(super) fn script(id: &str, data: &serde_json::Value, script: &str) -> String {
     let data = printable(&data.to_string()).replace('<', "\\u003c").replace('&', "\\u0026");
     format!(
-        "<script id=\"{id}\" type=\"application/json\">{data}</script>\n<script>\n//<![CDATA[\n{{\n{UNITS}{script}}}\n//]]>\n</script>\n"
+        "<script id=\"{id}\" type=\"application/json\">{data}</script>\n\
+         <script>\n//<![CDATA[\n{{\n{UNITS}{script}}}\n//]]>\n</script>\n"
     )
 }
 

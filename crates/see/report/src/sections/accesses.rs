@@ -247,7 +247,10 @@ impl Section for Accesses {
         let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
         let objects = |object: &ObjectHeat| {
             let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
-            let line = |(line, reads, writes): &(usize, u64, u64)| json!({ "line": self.heat.lines.get(*line).map(|line| &line.name), "reads": reads, "writes": writes });
+            let line = |(line, reads, writes): &(usize, u64, u64)| {
+                let name = self.heat.lines.get(*line).map(|line| &line.name);
+                json!({ "line": name, "reads": reads, "writes": writes })
+            };
             json!({
                 "name": object.name, "kind": object.kind, "detail": object.detail,
                 "bytes": object.bytes, "pages": object.pages, "written_pages": object.written,

@@ -179,7 +179,12 @@ impl Section for Faults {
             value.insert("category".into(), json!(category.name()));
             Value::Object(value)
         };
-        let mapping = |(name, slow): &(String, pagemill_analysis::faults::PerMapping)| json!({ "mapping": name, "slow": slow.faults, "time_ns": slow.time.0, "longest_ns": slow.longest.0 });
+        let mapping = |(name, slow): &(String, pagemill_analysis::faults::PerMapping)| {
+            json!({
+                "mapping": name, "slow": slow.faults, "time_ns": slow.time.0,
+                "longest_ns": slow.longest.0
+            })
+        };
         let slow = &view.slow;
         json!({
             "setup": self.setup,

@@ -64,12 +64,14 @@ impl Section for FragView {
             });
             zones.collect::<Vec<_>>()
         };
+        let score = |(at, score): &(_, _)| json!({"seconds": at, "unusable": score});
+        let timeline: Vec<_> = self.points.iter().map(score).collect();
         json!({
             "looks": self.looks,
             "order": FragView::ORDER,
             "first": look(&self.first),
             "last": look(&self.last),
-            "timeline": self.points.iter().map(|(at, score)| json!({"seconds": at, "unusable": score})).collect::<Vec<_>>(),
+            "timeline": timeline,
             "hidden": self.hidden.iter().map(|(at, bytes)| json!({"seconds": at, "bytes": bytes})).collect::<Vec<_>>(),
         })
     }

@@ -89,7 +89,11 @@ pub fn text(view: &HugePageView) -> String {
 
 /// The section as JSON.
 pub fn json(view: &HugePageView) -> Value {
-    let used = |used: &Use| json!({ "anonymous_bytes": used.anonymous.0, "huge_bytes": used.huge.0, "share": used.share() });
+    let used = |used: &Use| {
+        json!({
+            "anonymous_bytes": used.anonymous.0, "huge_bytes": used.huge.0, "share": used.share()
+        })
+    };
     json!({
         "looks": view.looks,
         "total": used(&view.total),
