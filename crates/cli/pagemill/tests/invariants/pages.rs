@@ -139,4 +139,22 @@ fn the_book_is_built() {
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success() && !said.contains("WARN"), "{said}");
     assert!(room.path().join("index.html").exists(), "{said}");
+    // What a page of the book leads to is in the book.
+    let mut followed = 0;
+    for path in
+        files_below(room.path(), ".html").iter().filter(|path| !path.ends_with("print.html"))
+    {
+        let page = fs::read_to_string(path).unwrap();
+        let main = page.split("<main>").nth(1).and_then(|rest| rest.split("</main>").next());
+        let links = main.unwrap_or_default().split("href=\"").skip(1);
+        for link in links.map(|rest| rest.split('"').next().unwrap()) {
+            let file = link.split('#').next().unwrap();
+            if !file.is_empty() && !file.contains(':') {
+                let there = path.parent().unwrap().join(file);
+                assert!(there.exists(), "{}: {link}", path.display());
+                followed += 1;
+            }
+        }
+    }
+    assert!(followed > 300, "{followed}");
 }
