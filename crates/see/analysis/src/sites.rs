@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn a_site_is_the_first_caller_outside_of_the_runtime_by_its_place_in_the_file() {
         let mut images = Images::default();
-        images.map(0x5000..0x6000, "/opt/my app, 2");
-        images.map(0x6000..0x8000, "/opt/my app, 2");
+        images.map(0x5000..0x6000, "/opt/my app,2");
+        images.map(0x6000..0x8000, "/opt/my app,2");
         images.map(0x9000..0xa000, "/usr/lib/libstdc++.so.6");
         images.map(0xb000..0xc000, "[heap]");
         assert_eq!(images.site(&[0x9010, 0x6020, 0x5010]).unwrap(), "my_app_2+0x1020");

@@ -96,9 +96,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of two recordings, with names left out if they are to be passed on.
-    ///
-    /// # Errors
-    /// One is none.
+    /// Fails where one is none.
     pub fn read(before: &Path, after: &Path, redact: bool) -> Result<Self> {
         let (before, after) = (read_side(before, redact)?, read_side(after, redact)?);
         Ok(Self { figures: pairs(&before, &after), objects: changes(&before, &after) })

@@ -197,7 +197,10 @@ impl HeapFrame<'_> {
         rows.time("CPU of the process", sample.cpu, "");
         let share = self.ksmd_share().map_or_else(
             || "since boot, for all processes".into(),
-            |share| format!("since boot, for all processes; {:.1} % of the pages it looks at are this one's", share * 100.0),
+            |share| {
+                let percent = share * 100.0;
+                format!("since boot, for all processes; {percent:.1} % of the pages it looks at are this one's")
+            },
         );
         rows.time("CPU of ksmd", sample.ksmd_cpu, &share);
         if self.view.samples > 1 {

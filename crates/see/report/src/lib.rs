@@ -1,5 +1,5 @@
-//! What a recording says, a section for each kind of event; text tables and charts, HTML pages and their drawings; formats of
-//! other tools.
+//! What a recording says, a section for each kind of event; text tables and charts, HTML pages and their drawings;
+//! formats of other tools.
 #![forbid(unsafe_code)]
 
 pub mod comparison;

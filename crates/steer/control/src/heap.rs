@@ -38,7 +38,7 @@ pub fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
     found
 }
 
-/// Asks the heap of a process, whose statistics are on this page, for a pass and waits for it; what it gained, in words.
+/// Asks the heap of a process, whose statistics are on this page, for a pass and waits for it; what it gained.
 pub fn compact(page: &Page, pid: Pid) -> Result<String> {
     let Some(before) = page.read()? else {
         bail!("the heap of process {pid} has not started: there is nothing to compact")

@@ -28,9 +28,7 @@ pub enum Engine {
 
 impl Engine {
     /// The engine of these words.
-    ///
-    /// # Errors
-    /// They name none.
+    /// Fails where they name none.
     pub fn of(words: &[String]) -> Result<Self> {
         match words {
             [slurm] if slurm == "slurm" => Ok(Self::Slurm),
@@ -71,9 +69,7 @@ impl Engine {
 
 impl Engine {
     /// What would be submitted, as a script or a line for the shell.
-    ///
-    /// # Errors
-    /// The name of the results directory cannot be written down.
+    /// Fails where the name of the results directory cannot be written down.
     pub fn dry(&self, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<String> {
         let results = here.results()?;
         let text = match self {
@@ -85,9 +81,7 @@ impl Engine {
     }
 
     /// Writes the matrix and runs the cells that are left.
-    ///
-    /// # Errors
-    /// Files cannot be written, or the engine fails.
+    /// Fails where files cannot be written, or the engine fails.
     pub fn submit(&self, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {
         let results = here.results;
         fs::create_dir_all(results)

@@ -72,9 +72,7 @@ impl Request {
     }
 
     /// Those that run programs.
-    ///
-    /// # Errors
-    /// For a name that is none.
+    /// Fails for a name that is none.
     pub fn selected(&self) -> Result<Vec<Experiment>> {
         let names = self.named();
         match self.experiments.is_empty() || !names.is_empty() {
@@ -107,9 +105,7 @@ impl Request {
     }
 
     /// An experiment that has tables of its own and runs here, if it is one of those.
-    ///
-    /// # Errors
-    /// For programs and arms that it does not have.
+    /// Fails for programs and arms that it does not have.
     pub fn measured<'a>(
         &'a self,
         name: &str,
@@ -147,9 +143,7 @@ impl Request {
     }
 
     /// The cells of an experiment that has tables of its own, if it is one of those.
-    ///
-    /// # Errors
-    /// For programs and arms that it does not have.
+    /// Fails for programs and arms that it does not have.
     pub fn series<'a>(
         &'a self,
         name: &str,
@@ -163,9 +157,7 @@ impl Request {
     }
 
     /// Which figures of the simulated machine are made.
-    ///
-    /// # Errors
-    /// For a figure that there is not.
+    /// Fails for a figure that there is not.
     pub fn figures(&self) -> Result<colloid::Options> {
         let mut options = colloid::Options::new(self.options.quick, self.options.seed)?;
         options.only(self.programs_of(colloid::NAME))?;
@@ -173,9 +165,6 @@ impl Request {
     }
 
     /// The cells of a plan and of what was asked for that has tables of its own, which may refuse what was chosen.
-    ///
-    /// # Errors
-    /// See above.
     pub fn planned(&self, plan: &Plan, stage: &Stage<'_>, inputs: &Inputs) -> Result<Planned> {
         let mut planned = Planned {
             turns: plan.runs(stage, inputs, &self.options).turns(),
@@ -211,9 +200,7 @@ impl Request {
     }
 
     /// The matrix of its cells, as this machine plans them.
-    ///
-    /// # Errors
-    /// For what was chosen of no experiment, and where inputs cannot be made.
+    /// Fails for what was chosen of no experiment, and where inputs cannot be made.
     pub fn matrix(&self) -> Result<Matrix> {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.options.seed)?;

@@ -39,9 +39,7 @@ pub struct Run {
 const ENDED: &str = "this run was ended before";
 
 /// Runs the experiments that have tables of their own and run here, unless all was `interrupted`.
-///
-/// # Errors
-/// Results cannot be written.
+/// Fails where results cannot be written.
 pub fn apart(
     request: &Request,
     stage: &Stage<'_>,
@@ -103,9 +101,7 @@ fn one_apart(
 }
 
 /// Writes the tables of an experiment; they as JSON.
-///
-/// # Errors
-/// They cannot be written.
+/// Fails where they cannot be written.
 pub fn write(name: &str, store: &Store, tables: &dyn Tables, machine: &[String]) -> Result<String> {
     for (file, bytes) in tables.files(machine)? {
         store.write(file, bytes)?;
@@ -120,9 +116,7 @@ pub fn write(name: &str, store: &Store, tables: &dyn Tables, machine: &[String])
 }
 
 /// Runs the cells that are not kept, each step shown, and says before how many there are.
-///
-/// # Errors
-/// Results cannot be written.
+/// Fails where results cannot be written.
 pub fn cells(
     name: &str,
     series: &mut dyn Series,
@@ -142,9 +136,6 @@ pub fn cells(
 }
 
 /// The header of a run: what was asked for, on which machine.
-///
-/// # Errors
-/// Never: all of it is text and numbers.
 pub fn header(options: &Options, plan: &Plan, machine: &[String]) -> Result<String> {
     let experiments: Vec<_> = plan
         .scheduled
@@ -174,9 +165,7 @@ pub fn header(options: &Options, plan: &Plan, machine: &[String]) -> Result<Stri
 }
 
 /// The published evaluation of Colloid on the simulated machine.
-///
-/// # Errors
-/// Results cannot be written, or figures were chosen that there are not.
+/// Fails where results cannot be written, or figures were chosen that there are not.
 pub fn simulate(
     request: &Request,
     (store, keep): (&Store, &Keep),
@@ -191,9 +180,7 @@ pub fn simulate(
 }
 
 /// Writes the files of the run; its tables as text and as JSON.
-///
-/// # Errors
-/// They cannot be written.
+/// Fails where they cannot be written.
 pub fn files(
     store: &Store,
     summary: &Summary,

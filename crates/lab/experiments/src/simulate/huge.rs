@@ -38,9 +38,7 @@ pub struct HugeConditions {
 }
 
 /// The policies of these names.
-///
-/// # Errors
-/// There is none of a name.
+/// Fails where there is none of a name.
 pub fn policies(asked: &[String]) -> Result<Vec<&'static dyn Policy>> {
     let named = |name: &String| {
         find(name).with_context(|| {
@@ -56,7 +54,6 @@ pub fn policies(asked: &[String]) -> Result<Vec<&'static dyn Policy>> {
 
 impl HugeConditions {
     /// One policy's run of a program.
-    #[must_use]
     pub fn setup(&self, program: &HugeProgram, policy: &'static dyn Policy) -> Setup {
         let workload = program.workload.clone();
         let (costs, tlb) = self.prices;
@@ -77,7 +74,6 @@ impl HugeConditions {
     }
 
     /// The outcomes of these policies as a table.
-    #[must_use]
     pub fn text(&self, program: &HugeProgram, asked: &[String], rows: &[Outcome]) -> String {
         let (load, seed) = (&program.workload, self.seed);
         let mut text = format!(
@@ -130,15 +126,12 @@ pub struct TimeLimit {
 
 impl TimeLimit {
     /// From this moment on.
-    #[must_use]
     pub fn of(limit: Nanos) -> Self {
         Self { began: Instant::now(), limit: limit.into() }
     }
 
     /// Runs one, and says how far it is.
-    ///
-    /// # Errors
-    /// The time is over.
+    /// Fails where the time is over.
     pub fn run(&self, setup: &Setup) -> Result<Outcome> {
         let (policy, began) = (setup.policy.name(), Instant::now());
         let mut line = Progress::new(policy);
@@ -165,9 +158,7 @@ impl TimeLimit {
 }
 
 /// What the mechanisms and walks cost: as measured on the machine of a file, or as the model has it.
-///
-/// # Errors
-/// The file is not what `plan --costs --json` prints, or has no cost of base and huge pages.
+/// Fails where the file is not what `plan --costs --json` prints, or has no cost of base and huge pages.
 pub fn prices(file: Option<&Path>, compaction: Option<Nanos>) -> Result<(Costs, tlb::Config)> {
     let (mut costs, mut tlb) = (
         Costs { stall: Figure::Modelled(attempt(compaction) + huge::MOVING_NS), ..huge::WARM },
@@ -243,7 +234,6 @@ pub fn perfect(never: &Outcome, always: &Outcome) -> Profile {
 }
 
 /// What came of a policy, as JSON.
-#[must_use]
 pub fn json(name: &str, row: &Outcome) -> Value {
     json!({
         "policy": name,

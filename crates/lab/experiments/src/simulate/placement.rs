@@ -35,9 +35,7 @@ pub struct Conditions {
 
 impl Conditions {
     /// One policy's run of a program on a machine.
-    ///
-    /// # Errors
-    /// More pages are to stand for one than leave enough of them.
+    /// Fails where more pages are to stand for one than leave enough of them.
     pub fn setup(&self, machine: &Machine, load: &Workload, policy: &str) -> Result<Setup> {
         let recorded = load.name == "recording";
         let setup = Setup {
@@ -86,9 +84,7 @@ impl Conditions {
     }
 
     /// Refuses what would be passed over in silence, of a run of this program.
-    ///
-    /// # Errors
-    /// A number is out of range, or says nothing of such a program.
+    /// Fails where a number is out of range, or says nothing of such a program.
     pub fn check(&self, load: &Workload) -> Result<()> {
         for (flag, value, least, most) in [
             ("--antagonist", Some(self.antagonist), 0.0, 100.0),
@@ -117,7 +113,6 @@ impl Conditions {
     }
 
     /// What came of a policy's run.
-    #[must_use]
     pub fn row(&self, policy: &str, load: &Workload, report: &Report) -> Row {
         let last = report.last;
         Row {
@@ -147,7 +142,6 @@ impl Conditions {
     }
 
     /// The rows as a table.
-    #[must_use]
     pub fn text(&self, load: &Workload, rows: &[Row]) -> String {
         let mut text = String::new();
         text.push_str(&format!(
@@ -189,8 +183,8 @@ impl Conditions {
                 row.split * 100.0
             ));
         }
-        text.push_str("share: reads on the default tier; regret: against the best static placement by brute force; means of \
-             the end of the run\n");
+        text.push_str("share: reads on the default tier; regret: against the best static placement by brute force; \
+             means of the end of the run\n");
         text
     }
 }

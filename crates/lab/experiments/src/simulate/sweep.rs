@@ -109,9 +109,7 @@ struct Placed {
 }
 
 /// Sweeps a program over these sizes of the fast tier, placed best and by each policy.
-///
-/// # Errors
-/// Those of [`Conditions::setup`].
+/// Fails as [`Conditions::setup`] does.
 pub fn sweep(
     conditions: &Conditions,
     machine: &Machine,
@@ -192,7 +190,6 @@ fn placed(
 
 impl Curve {
     /// As a table.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         let need = |part: f64| {
@@ -235,8 +232,8 @@ impl Curve {
             }
             text.push('\n');
         }
-        text.push_str("\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that with all \
-             memory \
+        text.push_str("\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that \
+             with all memory \
              fast\n(a policy's: of its own); share: reads on the fast tier\n");
         text
     }

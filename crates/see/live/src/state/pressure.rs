@@ -10,7 +10,7 @@ use pagemill_kernel::psi::Resource;
 pub struct MemoryPressure(Option<(Instant, Duration)>);
 
 impl MemoryPressure {
-    /// Part of the time since the last look in which a task waited for memory; the first time, and without PSI, nothing.
+    /// Part of the time since the last look in which a task waited for memory; none the first time, and without PSI.
     pub fn since(&mut self, linux: &Linux) -> Option<f64> {
         let total = linux.pressure(Resource::Memory).ok()?.some.total;
         let now = Instant::now();

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "firefox",
     about: "Accesses as a profile for the Firefox Profiler",
@@ -81,7 +80,9 @@ impl Thread {
                 "stack": self.samples.iter().map(|sample| sample.0).collect::<Vec<_>>(),
                 "time": self.samples.iter().map(|sample| sample.1).collect::<Vec<_>>(),
             },
-            "markers": { "length": 0, "category": [], "data": [], "endTime": [], "name": [], "phase": [], "startTime": [] },
+            "markers": {
+                "length": 0, "category": [], "data": [], "endTime": [], "name": [], "phase": [], "startTime": []
+            },
             "stackTable": {
                 "length": stacks,
                 "frame": self.stack_rows.iter().map(|row| row.0).collect::<Vec<_>>(),

@@ -7,7 +7,6 @@ use pagemill_launch::stdio::printable;
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "mitos",
     about: "Accesses as CSV in the columns of Mitos's samples",
@@ -39,7 +38,8 @@ impl Mitos {
     fn new(mut out: Output) -> Result<Self> {
         writeln!(
             out,
-            "source,line,instruction,bytes,ip,variable,buffer_size,dims,xidx,yidx,zidx,pid,tid,time,addr,cpu,latency,data_src"
+            "source,line,instruction,bytes,ip,variable,buffer_size,dims,xidx,yidx,zidx,pid,tid,time,addr,cpu,\
+             latency,data_src"
         )?;
         Ok(Self(out))
     }

@@ -8,7 +8,6 @@ use pagemill_model::{NamedAccess, Nanos};
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "parquet",
     about: "Accesses with object and line, one table",

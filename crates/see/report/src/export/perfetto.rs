@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "perfetto",
     about: "Accesses, page faults, heap and huge pages as trace events in JSON, which Perfetto opens",

@@ -10,7 +10,6 @@ use pagemill_model::recording::Reader;
 
 use super::format::{Content, Format};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "pftrace",
     about: "Page faults as CBMM's kernel traces them, with a .rejected file beside",

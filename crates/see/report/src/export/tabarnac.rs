@@ -7,7 +7,6 @@ use anyhow::Result;
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
-/// The format.
 pub(super) const FORMAT: Format = Format {
     name: "tabarnac",
     about: "Accesses as CSV in the columns of TABARNAC's pages",

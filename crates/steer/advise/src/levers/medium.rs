@@ -13,7 +13,8 @@ impl Lever for Medium {
     fn words(&self) -> [&'static str; 3] {
         [
             "64 KiB pages",
-            "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command runs",
+            "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command \
+             runs",
             "root, Linux 6.8",
         ]
     }

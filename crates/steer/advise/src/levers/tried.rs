@@ -14,8 +14,8 @@ impl Lever for Tried {
     fn words(&self) -> [&'static str; 3] {
         [
             "pages by trial",
-            "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the cheapest is \
-         kept",
+            "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the \
+             cheapest is kept",
             "a command that grows for seconds",
         ]
     }

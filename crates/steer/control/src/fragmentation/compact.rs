@@ -305,7 +305,8 @@ impl Estimate {
         let size = |pages: u64| Bytes(pages * page_size() as u64).plain();
         let hidden = self.hidden_pages.map_or("not known how much".into(), size);
         let mut text = format!(
-            "the score of order {order} is {score:.3}, the target {target}\ndrain     {hidden} of free memory is on lists of \
+            "the score of order {order} is {score:.3}, the target {target}\ndrain     {hidden} of free memory is on \
+             lists of \
              the processors\nas long as the score is above the target:\ncompact   every zone, by the kernel\n"
         );
         if let Some(pages) = self.sweep_huge_pages {

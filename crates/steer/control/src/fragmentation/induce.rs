@@ -89,8 +89,8 @@ pub struct Outcome {
 }
 
 impl Goal {
-    /// Order and score to which memory is compacted first, if it must be: what is more fragmented than wanted; and for a
-    /// small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge
+    /// Order and score to which memory is compacted first, if it must be: what is more fragmented than wanted; and for
+    /// a small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge
     /// pages are broken up.
     pub fn mended_first(&self, linux: &Linux, memory: &FreeMemory) -> Result<Option<(Order, f64)>> {
         let Self { order, target, .. } = *self;
@@ -196,8 +196,8 @@ impl Outcome {
         let Goal { order, target, pinned, .. } = goal;
         let kind = if *pinned { "pinned" } else { "movable" };
         let base = format!(
-            "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages and \
-             {} held",
+            "score {:.3} of order {order} (target {target}) after {:.1} s: {} huge pages broken up, {} {kind} pages \
+             and {} held",
             self.score,
             self.took.as_secs_f64(),
             self.units,

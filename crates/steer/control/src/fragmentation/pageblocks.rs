@@ -59,8 +59,8 @@ impl PageblockOccupants {
         let PageblockOccupants { partly_free, movable, slab, page_tables, other, beside } = self;
         let beside = Bytes(beside * page_size() as u64).to_string();
         format!(
-            "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; objects of \
-             the kernel are in {slab}, page tables in \
+            "{partly_free} pageblocks are partly free: {movable} with nothing in use that could not be moved; \
+             objects of the kernel are in {slab}, page tables in \
              {page_tables}, other memory of the kernel in {other}, and these stay where they are, {} of free memory \
              beside them\n",
             beside.trim()

@@ -41,18 +41,14 @@ impl Replay {
 }
 
 /// The policy of this name.
-///
-/// # Errors
-/// There is none.
+/// Fails where there is none.
 pub fn policy(name: &str) -> Result<Live> {
     let valid = || format!("no policy '{name}'; valid: {}", compose::names().join(", "));
     Live::named(name).with_context(valid)
 }
 
 /// Decides over a recording again, by its policy or by the one of this name.
-///
-/// # Errors
-/// It is damaged or holds no decisions, or there is no such policy.
+/// Fails where it is damaged or holds no decisions, or there is no such policy.
 pub fn replay(path: &Path, name: Option<&str>) -> Result<Replay> {
     let mut reader = pagemill_launch::context::recording(path, false)?;
     let mut live = name.map(policy).transpose()?;
