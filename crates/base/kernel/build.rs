@@ -1,5 +1,5 @@
-//! Compiles what is not Rust: the BPF programs in `src/bpf` with clang, where there is one, and the code
-//! for traced programs in `src/injected` with the C compiler, on x86-64.
+//! Compiles what is not Rust: the BPF programs in `src/trace/bpf` with clang, where there is one, and the code
+//! for traced programs in `src/process/injected` with the C compiler, on x86-64.
 //!
 //! Without clang, or with one that has no BPF back end, the build succeeds all the same: the object
 //! is absent, `kernel::bpf` says so, and callers use the next way of measuring.
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Programs: name of the constant, file below `src/bpf`.
+/// Programs: name of the constant, file below `src/trace/bpf`.
 const OBJECTS: &[(&str, &str)] = &[("ACCESSES", "accesses.bpf.c"), ("FAULTS", "faults.bpf.c")];
 
 fn main() {
     println!("cargo:rerun-if-env-changed=PAGEMILL_BPF_CLANG");
-    println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=src/trace/bpf");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let clang = env::var("PAGEMILL_BPF_CLANG").unwrap_or_else(|_| "clang".into());
     let mut text = String::new();
     for (name, file) in OBJECTS {
         let object = out.join(file).with_extension("o");
-        let value = match compile(&clang, &Path::new("src/bpf").join(file), &object) {
+        let value = match compile(&clang, &Path::new("src/trace/bpf").join(file), &object) {
             Ok(()) => format!("Ok(aya::include_bytes_aligned!({:?}))", object.display()),
             Err(why) => {
                 println!("cargo:warning=BPF programs are left out: {why}");
@@ -40,7 +40,7 @@ fn main() {
 
 /// The code for traced programs: a flat image linked at its address there.
 fn injected(out: &Path) {
-    println!("cargo:rerun-if-changed=src/injected");
+    println!("cargo:rerun-if-changed=src/process/injected");
     println!("cargo:rerun-if-env-changed=CC");
     let image = out.join("injected.bin");
     let value = match image_of(&image) {
@@ -67,8 +67,12 @@ fn image_of(image: &Path) -> Result<(), String> {
             "-fcf-protection=none",
         ])
         .args(["-mno-sse", "-mno-red-zone", "-nostdlib", "-static", "-no-pie"])
-        .args(["-Wl,-T,src/injected/injected.ld", "-Wl,--build-id=none", "-Wl,--oformat=binary"])
-        .args(["src/injected/injected.c", "-o"])
+        .args([
+            "-Wl,-T,src/process/injected/injected.ld",
+            "-Wl,--build-id=none",
+            "-Wl,--oformat=binary",
+        ])
+        .args(["src/process/injected/injected.c", "-o"])
         .arg(image)
         .output()
         .map_err(|error| format!("{compiler} cannot be executed: {error}"))?;

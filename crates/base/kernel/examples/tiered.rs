@@ -13,8 +13,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::mempolicy::Bound;
-use pagemill_kernel::move_pages::{Place, locate};
+use pagemill_kernel::nodes::mempolicy::Bound;
+use pagemill_kernel::nodes::move_pages::{Place, locate};
 use pagemill_model::Pid;
 
 const MIB: usize = 1 << 20;
@@ -44,7 +44,7 @@ fn main() {
         areas.push((kind.to_string(), memory));
     }
     if shared {
-        pagemill_kernel::mempolicy::fork_a_sleeper().expect("fork works");
+        pagemill_kernel::nodes::mempolicy::fork_a_sleeper().expect("fork works");
     }
     say(&file, &areas);
     for round in 1_u64.. {

@@ -1,85 +1,21 @@
-//! Every Linux interface pagemill uses, one file each, one safe wrapper a call.
+//! Every Linux interface pagemill uses, one file each, by kind, one safe wrapper a call.
 //!
 //! What lives in `/proc`, `/sys` and `/dev` is reached through a [`Linux`], whose root can be moved,
 //! so that tests run on snapshots of real machines. System calls always go to the running kernel.
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
 
-pub mod access_faults;
-pub mod access_samples;
-pub mod anonymous;
-pub mod bpf;
-pub mod buddyinfo;
 mod bytes;
-pub mod cgroup;
 pub mod clock;
-pub mod compaction;
-pub mod damon;
 mod error;
-pub mod exhausted;
-pub mod extfrag;
 #[cfg(test)]
 mod fixtures;
-pub mod heartbeat;
-pub mod huge_area;
-pub mod huge_costs;
-pub mod huge_pages_of;
-pub mod injected;
-pub mod keeper;
-pub mod ksm;
-pub mod ksm_loan;
-pub mod limits;
-pub mod listening;
-pub mod load;
-pub mod load_samples;
-pub mod loan;
-pub mod locked_room;
-mod mapped;
-pub mod maps;
-pub mod memfd;
-pub mod mempolicy;
-mod mount;
-pub mod move_pages;
+pub mod memory;
 pub mod nodes;
-pub mod numa_balancing;
-pub mod oom;
-pub mod orphans;
-pub mod page_flags;
-pub mod page_idle;
-pub mod page_out;
-pub mod page_walks;
-pub mod pagemap;
-pub mod pagetypeinfo;
-pub mod perf_event;
-pub mod pidfd;
-pub mod pmu;
 pub mod poll;
-pub mod presence;
-pub mod privilege;
 pub mod process;
-pub mod process_vm;
-pub mod psi;
-#[cfg(target_arch = "x86_64")]
-pub mod ptrace;
-#[cfg(target_arch = "x86_64")]
-pub mod scheduling;
-pub mod seccomp;
-pub mod shared_words;
-pub mod signal;
-pub mod smaps;
-pub mod stack;
-pub mod supervised;
-pub mod suspended;
-pub mod thp;
-pub mod thread;
-pub mod tier_latency;
-pub mod touch;
-pub mod tracefs;
-pub mod userfaultfd;
-pub mod vmstat;
-pub mod watched;
-pub mod yama;
-pub mod zoneinfo;
+pub mod settings;
+pub mod trace;
 
 use std::fs;
 use std::io;

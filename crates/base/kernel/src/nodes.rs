@@ -6,6 +6,11 @@
 //! `access0` from the best initiator, `access1` from the best one with CPUs. Without that table the
 //! values are absent.
 
+pub mod mempolicy;
+pub mod move_pages;
+pub mod numa_balancing;
+pub mod tier_latency;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -1,6 +1,30 @@
 //! `/proc/PID/stat`, `status`, `schedstat` and `children`: who a process is, what it may do and what
 //! CPU time it took (proc_pid_stat(5), proc_pid_status(5)).
 
+pub mod heartbeat;
+pub mod injected;
+pub mod keeper;
+pub mod limits;
+pub mod listening;
+pub mod locked_room;
+pub mod orphans;
+pub mod pidfd;
+pub mod presence;
+pub mod privilege;
+pub mod process_vm;
+pub mod psi;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;
+#[cfg(target_arch = "x86_64")]
+pub mod scheduling;
+pub mod seccomp;
+pub mod signal;
+pub mod stack;
+pub mod supervised;
+pub mod suspended;
+pub mod thread;
+pub mod yama;
+
 use std::time::Duration;
 
 use pagemill_model::Pid;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Result, ensure};
-use pagemill_kernel::limits::Resource;
+use pagemill_kernel::process::limits::Resource;
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{Bytes, TOOL};

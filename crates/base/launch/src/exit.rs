@@ -139,7 +139,7 @@ pub fn report(outcome: anyhow::Result<Exit>) -> Exit {
 /// The exit code, or the signal that this process is to be ended by.
 pub fn code_of(exit: Exit) -> ExitCode {
     match exit {
-        Exit::Signal(signal) => pagemill_kernel::signal::die_by(signal),
+        Exit::Signal(signal) => pagemill_kernel::process::signal::die_by(signal),
         exit => ExitCode::from(exit.status()),
     }
 }

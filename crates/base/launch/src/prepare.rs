@@ -130,7 +130,7 @@ pub fn configuration(flag: Option<String>) -> Result<String> {
 /// Says why the program could not be executed; the exit code is the one env(1) would choose. Where only something has
 /// run out here, that is no fault of the program.
 pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
-    if let Some(advice) = pagemill_kernel::limits::advice(error) {
+    if let Some(advice) = pagemill_kernel::process::limits::advice(error) {
         eprintln!("pagemill: cannot start {}: {error} ({advice})", path.display());
         return Exit::Code(125);
     }

@@ -25,7 +25,7 @@ use object::read::elf::{
     Dyn, ElfFile32, ElfFile64, ElfSymbol64, FileHeader, ProgramHeader, SectionTable,
 };
 use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
-use pagemill_kernel::privilege::{self, Gain};
+use pagemill_kernel::process::privilege::{self, Gain};
 
 use crate::lazy_file::Parts;
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::signal::{self, Received, Signals};
+use pagemill_kernel::process::signal::{self, Received, Signals};
 use pagemill_model::Pid;
 
 use super::prepare::cannot_execute;

@@ -14,11 +14,12 @@ mod verbs;
 use pagemill_launch::exit;
 
 #[global_allocator]
-static MEMORY: pagemill_kernel::exhausted::OrEnd = pagemill_kernel::exhausted::OrEnd;
+static MEMORY: pagemill_kernel::memory::exhausted::OrEnd =
+    pagemill_kernel::memory::exhausted::OrEnd;
 
 fn main() -> std::process::ExitCode {
-    pagemill_kernel::signal::survive_file_size_limit();
-    pagemill_kernel::stack::with_room(verb)
+    pagemill_kernel::process::signal::survive_file_size_limit();
+    pagemill_kernel::process::stack::with_room(verb)
 }
 
 fn verb() -> std::process::ExitCode {

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use pagemill_kernel::cgroup::Child;
+use pagemill_kernel::settings::cgroup::Child;
 use serde_json::Value;
 use support::{Ran, compiled, pagemill, pagemill_with, ran, recording};
 use tempfile::TempDir;

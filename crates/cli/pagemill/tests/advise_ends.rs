@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use pagemill_kernel::{Linux, process::Capability, signal};
+use pagemill_kernel::{Linux, process::Capability, process::signal};
 use pagemill_model::Pid;
 use serde_json::Value;
 use support::{Ran, pagemill, pagemill_with, ran, skip, until};

@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::huge_pages_of::Pages;
+use pagemill_kernel::memory::huge_pages_of::Pages;
 use pagemill_kernel::process::Capability;
 use pagemill_model::Pid;
 use serde_json::Value;
@@ -706,7 +706,7 @@ fn the_systems_setting_is_as_found_after_success_failure_and_sigterm() {
     let machine = Machine::new();
     let mut run = borrowing(&machine, "exec sleep 1000");
     until("the loan", || machine.thp() == "always");
-    pagemill_kernel::signal::send(Pid(run.id()), 15).unwrap();
+    pagemill_kernel::process::signal::send(Pid(run.id()), 15).unwrap();
     run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
 }
@@ -767,7 +767,7 @@ fn another_user_cannot_hold_the_lock_of_a_loan() {
             assert!(refused.err.contains("ermission denied"), "{}: {refused:?}", lock.display());
         }
     }
-    pagemill_kernel::signal::send(Pid(run.id()), 15).unwrap();
+    pagemill_kernel::process::signal::send(Pid(run.id()), 15).unwrap();
     run.wait().unwrap();
     assert_eq!(machine.thp(), "madvise");
 }

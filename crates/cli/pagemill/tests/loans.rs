@@ -7,7 +7,7 @@ mod support;
 
 use std::process::{Child, Command, Stdio};
 
-use pagemill_kernel::{Linux, signal};
+use pagemill_kernel::{Linux, process::signal};
 use pagemill_model::Pid;
 use support::{Machine, pagemill, ran, skip, until};
 

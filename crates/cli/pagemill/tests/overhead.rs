@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
-use pagemill_kernel::{Linux, signal};
+use pagemill_kernel::{Linux, process::signal};
 use pagemill_model::Pid;
 use support::{pagemill, ran, until};
 

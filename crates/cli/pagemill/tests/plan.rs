@@ -324,7 +324,7 @@ fn what_was_measured_before_an_interruption_is_kept() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     // If it has ended it could not measure here, and says so.
-    let _ = pagemill_kernel::signal::send(Pid(child.id()), 2);
+    let _ = pagemill_kernel::process::signal::send(Pid(child.id()), 2);
     let output = child.wait_with_output().unwrap();
     if cannot(&output) {
         return;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use pagemill_kernel::Linux;
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::process::signal::Signals;
 
 mod cell;
 mod figures;

@@ -27,9 +27,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use pagemill_kernel::loan::{Files, Loan};
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, huge_costs, pidfd, poll, thp};
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::settings::loan::{Files, Loan};
+use pagemill_kernel::{Linux, memory::huge_costs, poll, process::pidfd, settings::thp};
 use pagemill_model::{Order, Pid};
 use serde::{Deserialize, Serialize};
 

@@ -38,9 +38,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::{Bootstrap, Estimate, median_estimate, ratio_of_medians};
-use pagemill_kernel::anonymous::{self, HUGE};
-use pagemill_kernel::loan::{Files, Loan};
-use pagemill_kernel::{Linux, thp};
+use pagemill_kernel::memory::anonymous::{self, HUGE};
+use pagemill_kernel::settings::loan::{Files, Loan};
+use pagemill_kernel::{Linux, settings::thp};
 use pagemill_model::Order;
 use pagemill_model::random::Random;
 use serde::{Deserialize, Serialize};
@@ -515,7 +515,7 @@ fn figures<const N: usize>(pairs: [(&str, f64); N]) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_kernel::signal::Signals;
+    use pagemill_kernel::process::signal::Signals;
 
     fn turns(options: Options) -> Vec<Run> {
         planned(options).into_iter().map(|turn| turn.cell).collect()

@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn profiles_are_measured_first_and_rounds_follow_until_each_has_its_runs() {
-        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let signals = pagemill_kernel::process::signal::Signals::block(&[]).unwrap();
         let (linux, executable) = (pagemill_kernel::Linux::live(), std::path::PathBuf::new());
         let every = std::time::Duration::ZERO;
         let stage = Stage { linux, executable, signals: &signals, every };

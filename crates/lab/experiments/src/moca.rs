@@ -690,7 +690,7 @@ impl Outcome {
 mod tests {
     use super::*;
     use pagemill_kernel::Linux;
-    use pagemill_kernel::signal::Signals;
+    use pagemill_kernel::process::signal::Signals;
 
     fn names(options: Options) -> Vec<String> {
         let signals = Signals::block(&[]).unwrap();

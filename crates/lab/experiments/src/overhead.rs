@@ -28,7 +28,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_kernel::thp;
+use pagemill_kernel::settings::thp;
 use pagemill_model::Pid;
 use pagemill_model::random::Random;
 use pagemill_model::recording::Reader;
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn each_arm_runs_in_turn_and_its_file_has_them_all() {
-        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let signals = pagemill_kernel::process::signal::Signals::block(&[]).unwrap();
         let (linux, executable) = (pagemill_kernel::Linux::live(), PathBuf::new());
         let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
         for (quick, count) in [(true, 3 * 7 + 2 + 1 + 9), (false, 6 * 7 + 6 + 1 + 45)] {

@@ -15,7 +15,7 @@ use std::fs;
 
 use pagemill_control::tier::actuators::{Log, tiering};
 use pagemill_control::tier::{Tiers, daemon};
-use pagemill_kernel::{Linux, damon};
+use pagemill_kernel::{Linux, settings::damon};
 use pagemill_model::page::HUGE;
 use pagemill_model::random::Random;
 use pagemill_model::{Actuator, Bytes, Event, Nanos, TierDecision, TierOutcome, TierView};

@@ -1,6 +1,6 @@
 //! Text of the kernel, read below a root of ours: the first byte says which file.
 
-use pagemill_kernel::{Linux, extfrag, psi};
+use pagemill_kernel::{Linux, memory::extfrag, process::psi};
 use pagemill_model::Pid;
 
 use crate::{in_room, put};

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
 use pagemill_launch::allocator::Allocator;
 use pagemill_record::malloc_free::{self, MOST, Memory};
 

@@ -6,8 +6,11 @@ use std::path::Path;
 
 use pagemill_control::costs;
 use pagemill_control::tier::status::{self, Board, Status};
-use pagemill_kernel::huge_costs::HugeCosts;
-use pagemill_kernel::{Linux, damon, ksm_loan, loan};
+use pagemill_kernel::memory::huge_costs::HugeCosts;
+use pagemill_kernel::{
+    Linux,
+    settings::{damon, ksm_loan, loan},
+};
 use pagemill_launch::stats_page::{self, Page};
 use pagemill_model::Pid;
 use pagemill_policy::huge::{Figure, Moment, POLICIES, Unit, View};

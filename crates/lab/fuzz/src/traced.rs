@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use iced_x86::InstructionInfoFactory;
-use pagemill_kernel::access_samples::{Registers, Source, ThreadEvent};
-use pagemill_kernel::bpf::accesses;
-use pagemill_kernel::bpf::faults::FaultEvent;
-use pagemill_kernel::perf_event::Record;
+use pagemill_kernel::trace::access_samples::{Registers, Source, ThreadEvent};
+use pagemill_kernel::trace::bpf::accesses;
+use pagemill_kernel::trace::bpf::faults::FaultEvent;
+use pagemill_kernel::trace::perf_event::Record;
 use pagemill_model::page;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_record::recorders::blocks::FileCode;
@@ -181,7 +181,7 @@ pub fn code_seeds() -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_kernel::access_samples::Sampled;
+    use pagemill_kernel::trace::access_samples::Sampled;
 
     #[test]
     fn the_seeds_are_records() {

@@ -11,7 +11,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::anonymous::Anonymous;
+use pagemill_kernel::memory::anonymous::Anonymous;
 
 use crate::program::{Outcome, Params, Program, Report};
 use pagemill_model::random::Random;

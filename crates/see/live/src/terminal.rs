@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::poll;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::stdio;
 use pagemill_model::Nanos;
 use ratatui::Terminal;

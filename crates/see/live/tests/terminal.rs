@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_live::draw::theme::Theme;
 use pagemill_live::feed::{Condition, Feed};
 use pagemill_live::state::State;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
 use pagemill_launch::context::{machine, meta};
 use pagemill_model::Nanos;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_analysis::fragmentation::{self, Score};
-use pagemill_kernel::pagetypeinfo::PageTypes;
-use pagemill_kernel::zoneinfo::Zone;
+use pagemill_kernel::memory::pagetypeinfo::PageTypes;
+use pagemill_kernel::memory::zoneinfo::Zone;
 use pagemill_kernel::{Kind, Linux, clock};
 use pagemill_model::Order;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use pagemill_analysis::fragmentation::{external, unusable};
 use pagemill_kernel::Linux;
-use pagemill_kernel::extfrag::{Extfrag, Scores};
+use pagemill_kernel::memory::extfrag::{Extfrag, Scores};
 use pagemill_model::Order;
 
 /// What came of comparing.

@@ -9,8 +9,8 @@ mod jemalloc;
 
 use std::time::Duration;
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::Pagemap;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::Pagemap;
 use pagemill_kernel::{Linux, clock};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::Pid;

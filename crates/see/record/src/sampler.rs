@@ -18,8 +18,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::cgroup::Group;
-use pagemill_kernel::{Error, Kind, Linux, Result, clock, memfd};
+use pagemill_kernel::settings::cgroup::Group;
+use pagemill_kernel::{Error, Kind, Linux, Result, clock, memory::memfd};
 use pagemill_model::dataset::{Column, Row as _, Shape};
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Event, HeapSample, Nanos, Pid, Source};

@@ -219,7 +219,7 @@ impl Live {
         let waiting = Arc::clone(&waited_for);
         let fold = move || {
             // The program that is recorded comes first: names of a large program take a while.
-            pagemill_kernel::scheduling::yield_to_others();
+            pagemill_kernel::process::scheduling::yield_to_others();
             let mut folds = Folds::of(started, page, events, bounds());
             let mut left = Vec::new();
             for batch in from {

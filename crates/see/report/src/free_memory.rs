@@ -262,7 +262,7 @@ pub fn parse(text: &str) -> Result<FreeMemory> {
 
 #[cfg(test)]
 mod tests {
-    use pagemill_kernel::pagetypeinfo::{Free, PageTypes};
+    use pagemill_kernel::memory::pagetypeinfo::{Free, PageTypes};
 
     use super::*;
 

@@ -4,7 +4,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::{Error, Kind, Result, ptrace, signal};
+use pagemill_kernel::{
+    Error, Kind, Result,
+    process::{ptrace, signal},
+};
 use pagemill_model::Pid;
 
 use crate::child::Child;

@@ -24,12 +24,12 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::maps::top_of_mappings;
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::memory::maps::top_of_mappings;
+use pagemill_kernel::process::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::{Resources, UsageScope, resources};
-use pagemill_kernel::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, Linux, Result, anonymous, poll};
+use pagemill_kernel::{Error, Kind, Linux, Result, memory::anonymous, poll};
 use pagemill_model::{PageRange, Pid};
 
 use crate::inject::{Injection, refused};

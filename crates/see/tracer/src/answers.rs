@@ -1,7 +1,7 @@
 //! Answers to the questions of mappers, and of programs that have none.
 
-use pagemill_kernel::injected::Decided;
-use pagemill_kernel::seccomp::{self, Answer};
+use pagemill_kernel::process::injected::Decided;
+use pagemill_kernel::process::seccomp::{self, Answer};
 use pagemill_kernel::{Error, Kind, Result, poll};
 use pagemill_model::Pid;
 

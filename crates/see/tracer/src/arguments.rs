@@ -6,8 +6,8 @@
 //! the program is let go, that they stand where they stood. What the program writes over them meanwhile (a title) is
 //! not shown.
 
-use pagemill_kernel::injected::{ARGUMENTS, ARGUMENTS_END, Control};
-use pagemill_kernel::{Linux, Result, page_size, process_vm};
+use pagemill_kernel::process::injected::{ARGUMENTS, ARGUMENTS_END, Control};
+use pagemill_kernel::{Linux, Result, page_size, process::process_vm};
 use pagemill_model::Pid;
 
 use crate::calls::{

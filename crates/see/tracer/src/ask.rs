@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use pagemill_kernel::injected::{Decided, Image};
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::seccomp::Answer;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::injected::{Decided, Image};
+use pagemill_kernel::process::seccomp::Answer;
 use pagemill_kernel::{Error, Kind, Result, page_size};
 use pagemill_model::PageRange;
 

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, ptrace};
+use pagemill_kernel::{Error, Kind, Linux, Result, memory::memfd, process::ptrace};
 use pagemill_model::{PageRange, Pid};
 
 use crate::PATIENCE;

@@ -16,12 +16,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::injected::Image;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::seccomp::Answer;
-use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Linux, Result, injected, memfd, page_size};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::{self, Pagemap};
+use pagemill_kernel::memory::watched::Watched;
+use pagemill_kernel::process::injected::Image;
+use pagemill_kernel::process::seccomp::Answer;
+use pagemill_kernel::{Error, Linux, Result, memory::memfd, page_size, process::injected};
 use pagemill_model::{PageRange, Pid};
 
 use crate::SOON;

@@ -24,14 +24,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagemill_kernel::injected::{self, Control, Image, Shared};
-use pagemill_kernel::keeper::Keeper;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::Pagemap;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::Pagemap;
+use pagemill_kernel::memory::smaps::MappingUsage;
+use pagemill_kernel::memory::watched::Watched;
 use pagemill_kernel::process::LimitGuard;
-use pagemill_kernel::smaps::MappingUsage;
-use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Kind, Linux, Result, memfd, page_size, pidfd};
+use pagemill_kernel::process::injected::{self, Control, Image, Shared};
+use pagemill_kernel::process::keeper::Keeper;
+use pagemill_kernel::{Error, Kind, Linux, Result, memory::memfd, page_size, process::pidfd};
 use pagemill_model::{PageRange, Pid};
 
 use crate::arguments::Arguments;

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Pagemap};
-use pagemill_kernel::{Error, Result, memfd, page_size, process_vm};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::{self, Pagemap};
+use pagemill_kernel::{Error, Result, memory::memfd, page_size, process::process_vm};
 use pagemill_model::{PageRange, Pid};
 
 use crate::calls::{ANONYMOUS, Call, MMAP, MOVE_TO, MPROTECT, MREMAP, NORESERVE, PRIVATE, call};
@@ -81,7 +81,7 @@ pub(crate) fn copy_run(
     mut write: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     let page = page_size();
-    pagemill_kernel::heartbeat::beat();
+    pagemill_kernel::process::heartbeat::beat();
     if process_vm::read(pid, start, buffer).is_ok() {
         return write(buffer, 0);
     }

@@ -4,10 +4,14 @@
 
 use std::os::fd::OwnedFd;
 
-use pagemill_kernel::injected::Control;
-use pagemill_kernel::keeper::{Keeper, StandBy};
+use pagemill_kernel::process::injected::Control;
+use pagemill_kernel::process::keeper::{Keeper, StandBy};
 use pagemill_kernel::process::{DescriptorLimit, descriptor_limit, set_descriptor_limit};
-use pagemill_kernel::{Error, Kind, Result, pidfd, process_vm, seccomp, watched};
+use pagemill_kernel::{
+    Error, Kind, Result,
+    memory::watched,
+    process::{pidfd, process_vm, seccomp},
+};
 use pagemill_model::Pid;
 
 use crate::SIGN_OF_LIFE;

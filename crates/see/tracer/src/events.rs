@@ -10,8 +10,8 @@
 //! Pages do not depend on it: which were touched is what the page tables say. On the two lower ones they say
 //! too which were written (`written`).
 
-use pagemill_kernel::access_faults::{Faults, Source};
-use pagemill_kernel::bpf::accesses::{Access, Accesses};
+use pagemill_kernel::trace::access_faults::{Faults, Source};
+use pagemill_kernel::trace::bpf::accesses::{Access, Accesses};
 use pagemill_kernel::{Error, Kind, Linux, Result};
 use pagemill_model::{Pid, named};
 

@@ -8,9 +8,9 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::ptrace::{self, FOLLOW, Setup, Stop};
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Error, Kind, Linux, Result, heartbeat, poll};
+use pagemill_kernel::process::ptrace::{self, FOLLOW, Setup, Stop};
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::{Error, Kind, Linux, Result, poll, process::heartbeat};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;

@@ -26,10 +26,13 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::watched::{self, Watched};
 use pagemill_kernel::process::LimitGuard;
-use pagemill_kernel::watched::{self, Watched};
-use pagemill_kernel::{Error, Linux, Result, pidfd, process_vm};
+use pagemill_kernel::{
+    Error, Linux, Result,
+    process::{pidfd, process_vm},
+};
 use pagemill_model::{PageRange, Pid};
 
 use crate::Granule;

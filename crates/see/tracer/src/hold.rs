@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_kernel::process::ptrace::{self, Stop};
 use pagemill_model::Pid;
 
 use crate::SOON;

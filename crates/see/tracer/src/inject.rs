@@ -9,9 +9,9 @@
 //! After each call, or list of them, the thread stands where a stop was asked for: if the tracer is killed it goes on
 //! as if nothing had been. No trap and no single step is used: without a tracer either would end the program.
 
-use pagemill_kernel::injected::{self, Control};
-use pagemill_kernel::ptrace::{self, Registers, Stop};
-use pagemill_kernel::{Error, Kind, Linux, Result, process_vm};
+use pagemill_kernel::process::injected::{self, Control};
+use pagemill_kernel::process::ptrace::{self, Registers, Stop};
+use pagemill_kernel::{Error, Kind, Linux, Result, process::process_vm};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;

@@ -1,9 +1,9 @@
 //! What a mapping is, by what the kernel says of it, and what is done to mappings as they are.
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::smaps::MappingUsage;
-use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Linux, Result, injected};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::smaps::MappingUsage;
+use pagemill_kernel::memory::watched::Watched;
+use pagemill_kernel::{Linux, Result, process::injected};
 use pagemill_model::{PageRange, Pid};
 
 use crate::calls::{Call, FIXED, MADVISE, MMAP, call};

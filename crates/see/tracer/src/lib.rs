@@ -86,7 +86,7 @@ mod withdraw;
 pub use events::FaultSource;
 pub use interval::Interval;
 pub use layout::not_traced;
-pub use pagemill_kernel::bpf::accesses::Access;
+pub use pagemill_kernel::trace::bpf::accesses::Access;
 pub use trace::{Ended, Options, Sink, Stopped, Taken, Untraced};
 pub use tracer::Tracer;
 

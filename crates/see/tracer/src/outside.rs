@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{Error, Kind, Linux, Result, poll};
 use pagemill_model::Pid;
 

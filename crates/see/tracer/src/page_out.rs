@@ -16,9 +16,9 @@
 
 use std::os::fd::OwnedFd;
 
-use pagemill_kernel::page_out::page_out;
-use pagemill_kernel::pagemap::{self, Categories, Pagemap};
-use pagemill_kernel::{Linux, Result, page_size, pidfd};
+use pagemill_kernel::memory::page_out::page_out;
+use pagemill_kernel::memory::pagemap::{self, Categories, Pagemap};
+use pagemill_kernel::{Linux, Result, page_size, process::pidfd};
 use pagemill_model::{PageRange, Pid};
 
 use crate::interval::{Interval, normal, now};

@@ -1,7 +1,7 @@
 //! What ties a process to its pages, not to its addresses.
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::seccomp::OWN_DESCRIPTORS;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::seccomp::OWN_DESCRIPTORS;
 use pagemill_kernel::{Error, Linux, Result};
 use pagemill_model::Pid;
 

@@ -7,12 +7,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::injected::{self, Control, Image, Shared};
-use pagemill_kernel::keeper::Keeper;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::{self, Categories, Pagemap, Region};
-use pagemill_kernel::watched::Watched;
-use pagemill_kernel::{Error, Linux, Result, scheduling, signal};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::{self, Categories, Pagemap, Region};
+use pagemill_kernel::memory::watched::Watched;
+use pagemill_kernel::process::injected::{self, Control, Image, Shared};
+use pagemill_kernel::process::keeper::Keeper;
+use pagemill_kernel::{
+    Error, Linux, Result,
+    process::{scheduling, signal},
+};
 use pagemill_model::{PageRange, Pid};
 
 use crate::arguments::Arguments;

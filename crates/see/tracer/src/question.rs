@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
-use pagemill_kernel::seccomp::{self, Answer};
-use pagemill_kernel::{Result, process_vm};
+use pagemill_kernel::process::seccomp::{self, Answer};
+use pagemill_kernel::{Result, process::process_vm};
 use pagemill_model::Pid;
 
 use crate::calls::{CLONE, CLONE3, NO_SUCH_CALL};

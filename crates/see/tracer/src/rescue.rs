@@ -1,5 +1,5 @@
 //! The last help for a program whose tracer, injector and mapper were all killed: whoever keeps its listener
-//! ([`pagemill_kernel::keeper`]) makes its memory its own, as its injector would have done.
+//! ([`pagemill_kernel::process::keeper`]) makes its memory its own, as its injector would have done.
 //!
 //! ```text
 //!  all threads stop, the one that asks with its call unmade ──► memory anonymous again ──► the memory file closed ──►
@@ -9,9 +9,9 @@
 use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::pagemap::Pagemap;
+use pagemill_kernel::process::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result};
 use pagemill_model::Pid;
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use pagemill_kernel::injected;
-use pagemill_kernel::ptrace;
+use pagemill_kernel::process::injected;
+use pagemill_kernel::process::ptrace;
 use pagemill_model::Pid;
 
 use crate::calls::NO_SUCH_CALL;

@@ -1,10 +1,10 @@
 //! What threads say when they stop: signals, programs executed, forks, ends.
 
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::ptrace::{self, Stop};
 use pagemill_kernel::process::same_memory;
-use pagemill_kernel::ptrace::{self, Stop};
-use pagemill_kernel::scheduling::PairAffinityGuard;
-use pagemill_kernel::{Error, Kind, Linux, Result, signal};
+use pagemill_kernel::process::scheduling::PairAffinityGuard;
+use pagemill_kernel::{Error, Kind, Linux, Result, process::signal};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;

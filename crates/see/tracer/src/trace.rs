@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::bpf::accesses::Access;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::supervised::Supervisor;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::supervised::Supervisor;
+use pagemill_kernel::trace::bpf::accesses::Access;
 use pagemill_model::Pid;
 
 use crate::Granule;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::ptrace::{self, Stop};
+use pagemill_kernel::process::ptrace::{self, Stop};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::Pid;
 

@@ -5,7 +5,7 @@
 //! It begins with a `syscall` instruction, for calls before our own code is in the program, and is reached from that
 //! code by `r15`.
 
-use pagemill_kernel::ptrace::Registers;
+use pagemill_kernel::process::ptrace::Registers;
 
 /// Bytes of it.
 pub(crate) const WAY_BACK: usize = 256;

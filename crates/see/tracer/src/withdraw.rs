@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::process::same_memory;
-use pagemill_kernel::{Error, Kind, Result, ptrace};
+use pagemill_kernel::{Error, Kind, Result, process::ptrace};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;

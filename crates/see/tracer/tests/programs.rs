@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_model::Pid;
 use pagemill_tracer::{Access, Ended, Interval, Options, Sink, Stopped, Tracer, Untraced};
 

@@ -2,8 +2,8 @@
 //! more of them, beside the command as it is.
 
 use pagemill_control::run_cost::processor;
-use pagemill_kernel::huge_costs::HugeCosts;
-use pagemill_kernel::{Linux, huge_costs};
+use pagemill_kernel::memory::huge_costs::HugeCosts;
+use pagemill_kernel::{Linux, memory::huge_costs};
 use pagemill_report::draw::chart::number;
 use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};

@@ -4,7 +4,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::signal;
+use pagemill_kernel::process::signal;
 use pagemill_model::Pid;
 
 /// How long a command has to end when it is asked to.

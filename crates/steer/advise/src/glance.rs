@@ -14,9 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::hugepages::HugePageFold;
 use pagemill_control::run_memory::{Memory, descendants, sample};
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, psi, scheduling};
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::process::signal::Signals;
+use pagemill_kernel::{
+    Linux,
+    process::{psi, scheduling},
+};
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{program, stats_page};
 use pagemill_model::page::HUGE;

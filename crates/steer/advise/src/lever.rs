@@ -6,7 +6,10 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use pagemill_kernel::{Linux, loan, thp};
+use pagemill_kernel::{
+    Linux,
+    settings::{loan, thp},
+};
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};

@@ -18,8 +18,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::statistics::Random;
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::smaps::Usage;
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::memory::smaps::Usage;
 use pagemill_kernel::{Linux, clock, page_size};
 use pagemill_model::page::HUGE;
 use pagemill_model::{PageRange, Pid};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::thread;
+use pagemill_kernel::process::thread;
 use regex::bytes::Regex;
 
 /// How much of what it prints is kept to look for the metric in.

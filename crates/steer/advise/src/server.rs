@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Resources;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::exit::Interrupted;
 use pagemill_model::Pid;
 

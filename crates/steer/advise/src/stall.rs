@@ -85,7 +85,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::process::{Child, Command, Stdio};
 
-    use pagemill_kernel::signal;
+    use pagemill_kernel::process::signal;
 
     use super::*;
 

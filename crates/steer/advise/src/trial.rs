@@ -15,8 +15,12 @@ use anyhow::Result;
 use pagemill_control::run_cost::timed;
 use pagemill_control::run_memory::{Memory, Watch, mean};
 use pagemill_kernel::process::Resources;
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, cgroup, orphans, scheduling};
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::{
+    Linux,
+    process::{orphans, scheduling},
+    settings::cgroup,
+};
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::exit::Interrupted;
 use pagemill_launch::stats_page;

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
-use pagemill_kernel::anonymous::{self, HUGE, PAGE};
+use pagemill_kernel::memory::anonymous::{self, HUGE, PAGE};
 use pagemill_model::Bytes;
 
 /// The most that is touched, bytes: a second of a slow host.

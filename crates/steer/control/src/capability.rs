@@ -11,16 +11,22 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::ksm::{self, Run};
-use pagemill_kernel::load_samples::Loads;
-use pagemill_kernel::page_idle::Frames;
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::memory::ksm::{self, Run};
+use pagemill_kernel::memory::page_idle::Frames;
+use pagemill_kernel::memory::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
+use pagemill_kernel::process::psi::{Resource, StallKind, Trigger};
+use pagemill_kernel::process::yama::PtraceScope;
 use pagemill_kernel::process::{Capability, Status as ProcessStatus};
-use pagemill_kernel::psi::{Resource, StallKind, Trigger};
-use pagemill_kernel::thp::{self as thp_of_process, Disabled};
-use pagemill_kernel::userfaultfd::{self, OpenMethod, Userfaultfd, Writer};
-use pagemill_kernel::yama::PtraceScope;
-use pagemill_kernel::{Error, Kind, Linux, ksm_loan, memfd, page_size, process_vm, scheduling};
+use pagemill_kernel::settings::thp::{self as thp_of_process, Disabled};
+use pagemill_kernel::trace::load_samples::Loads;
+use pagemill_kernel::{
+    Error, Kind, Linux,
+    memory::memfd,
+    page_size,
+    process::{process_vm, scheduling},
+    settings::ksm_loan,
+};
 use pagemill_model::{PageRange, Pid};
 use serde::Serialize;
 
@@ -228,7 +234,7 @@ fn ksm(linux: &Linux) -> Finding {
         Ok(settings) => settings,
         Err(error) => return Finding::missing(error.to_string(), FIX),
     };
-    let directory = pagemill_kernel::loan::directory(linux);
+    let directory = pagemill_kernel::settings::loan::directory(linux);
     if let Ok(Some(_)) = ksm_loan::left_over(&directory) {
         return Finding::degraded(
             "a pagemill run --ksm was killed and left the settings of ksmd changed",
@@ -456,7 +462,9 @@ fn fragmentation(linux: &Linux) -> Finding {
         Err(error) => return Finding::missing(error.to_string(), "mount /proc"),
     };
     let seen = format!("free memory of {zones} zones by order");
-    let left = pagemill_kernel::loan::left_over_files(&pagemill_kernel::loan::directory(linux));
+    let left = pagemill_kernel::settings::loan::left_over_files(
+        &pagemill_kernel::settings::loan::directory(linux),
+    );
     if let Some((name, _)) = left.unwrap_or_default().first() {
         return Finding::degraded(
             format!("{seen}; a killed pagemill left settings changed ({name})"),

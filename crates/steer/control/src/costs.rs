@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use pagemill_analysis::fragmentation;
-use pagemill_kernel::huge_costs::{self, HugeCosts};
-use pagemill_kernel::{Linux, loan};
+use pagemill_kernel::memory::huge_costs::{self, HugeCosts};
+use pagemill_kernel::{Linux, settings::loan};
 use pagemill_model::page::PER_HUGE;
 use pagemill_model::{Nanos, Order};
 use pagemill_policy::huge::{Costs, Figure, View};

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_analysis::latency::Histogram;
-use pagemill_kernel::cgroup::{self, Group};
-use pagemill_kernel::{Error, Kind, Linux, loan};
+use pagemill_kernel::settings::cgroup::{self, Group};
+use pagemill_kernel::{Error, Kind, Linux, settings::loan};
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Event, HeapSample, Nanos, Pid};
 use pagemill_record::free_memory::FreeMemory;

@@ -11,8 +11,8 @@ pub mod pageblocks;
 use std::path::PathBuf;
 
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
-use pagemill_kernel::thp::Choice;
-use pagemill_kernel::{Linux, loan};
+use pagemill_kernel::settings::thp::Choice;
+use pagemill_kernel::{Linux, settings::loan};
 use pagemill_model::Order;
 
 /// Where the journals of the loans are.

@@ -22,16 +22,16 @@
 //! value of `sleep_millisecs` wakes it. The governor lets it look at everything in one go ([`BATCH`]) and
 //! wakes it for the second scan as soon as the first is done; it cannot begin a third one unseen.
 //!
-//! The settings are on loan ([`pagemill_kernel::ksm_loan`]): they are put back when the governor ends, and by
+//! The settings are on loan ([`pagemill_kernel::settings::ksm_loan`]): they are put back when the governor ends, and by
 //! the next one if this one is killed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use pagemill_kernel::ksm::{Run, Settings};
-use pagemill_kernel::ksm_loan::{Loan, Taken};
-use pagemill_kernel::{Linux, Result, loan};
+use pagemill_kernel::memory::ksm::{Run, Settings};
+use pagemill_kernel::settings::ksm_loan::{Loan, Taken};
+use pagemill_kernel::{Linux, Result, settings::loan};
 use pagemill_model::Pid;
 
 use pagemill_launch::stats_page::{self, Page};

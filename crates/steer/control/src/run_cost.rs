@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use pagemill_kernel::Linux;
-use pagemill_kernel::perf_event::{Attributes, Counter, Event, Target};
+use pagemill_kernel::process::suspended::Suspended;
 use pagemill_kernel::process::{Resources, UsageScope, resources};
-use pagemill_kernel::suspended::Suspended;
+use pagemill_kernel::trace::perf_event::{Attributes, Counter, Event, Target};
 use pagemill_model::Pid;
 
 /// What one run gave: name and value.

@@ -2,7 +2,7 @@
 //!
 //! `bytes` is the sum of their proportional set sizes (PSS), each page of a memfd once: what the pages that several of
 //! them map take is shared out between them, and what the memfds of our heap hold in no page table is added
-//! ([`pagemill_kernel::memfd`]). Swapped memory is not in it, and stands beside.
+//! ([`pagemill_kernel::memory::memfd`]). Swapped memory is not in it, and stands beside.
 //!
 //! A look walks the page tables of the processes, and holds their mapping locks for reading meanwhile. So pauses
 //! between looks grow with what a look took: [`Watch::pause`].
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::{Linux, memfd};
+use pagemill_kernel::{Linux, memory::memfd};
 use pagemill_model::Pid;
 
 /// Memory at one moment, bytes.

@@ -21,7 +21,7 @@ use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{Tier, Touches};
 use pagemill_advise::stall::{RESTS, Waits};
 use pagemill_experiments::recorded::Program;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_launch::exit::{self, Exit, Interrupted};
 use pagemill_launch::files;

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pagemill_kernel::process::Stat;
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::suspended::Suspended;
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::process::suspended::Suspended;
 use pagemill_kernel::{Linux, clock};
 use pagemill_launch::progress::Progress;
 use pagemill_model::recording::{Meta, Reader, Writer};

@@ -25,7 +25,7 @@ use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summa
 use pagemill_experiments::reproduce::target::{ENDING, Stage};
 use pagemill_experiments::scoreboard::Scoreboard;
 use pagemill_experiments::{colloid, moca};
-use pagemill_kernel::{Linux, signal};
+use pagemill_kernel::{Linux, process::signal};
 use pagemill_launch::exit::Exit;
 use pagemill_model::whole;
 

@@ -13,9 +13,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use pagemill_heap::config::Config;
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, ksm_loan};
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::{Linux, settings::ksm_loan};
 use pagemill_model::Pid;
 use pagemill_policy::huge::profile::Profile;
 use pagemill_policy::huge::{Goal, POLICIES, Policy, ProfileUse, find, names};
@@ -383,7 +383,7 @@ fn backend(arguments: &Arguments, config: &str) -> Result<Backend> {
 
 /// Restores what a governor that was killed has left behind.
 fn recover(linux: &Linux) {
-    let directory = pagemill_kernel::loan::directory(linux);
+    let directory = pagemill_kernel::settings::loan::directory(linux);
     match ksm_loan::recover(linux, &directory) {
         Ok(None) => {}
         Ok(Some(_)) => {

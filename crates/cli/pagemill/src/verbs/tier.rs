@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Kind, Linux, cgroup, loan};
+use pagemill_kernel::process::signal::Signals;
+use pagemill_kernel::{
+    Kind, Linux,
+    settings::{cgroup, loan},
+};
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_policy::tier::compose;

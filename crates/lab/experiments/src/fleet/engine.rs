@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_kernel::signal;
+use pagemill_kernel::process::signal;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::progress::minutes;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::signal;
+use pagemill_kernel::process::signal;
 use pagemill_launch::exit::Exit;
 
 use super::matrix::Matrix;

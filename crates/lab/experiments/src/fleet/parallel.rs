@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::process::signal::Signals;
 use pagemill_launch::files;
 use pagemill_model::{Pid, whole};
 
@@ -133,7 +133,7 @@ pub fn run(words: &[String], signals: &Signals) -> Result<bool> {
         if signals.wait(std::time::Duration::from_millis(100))?.is_some() {
             // At the first it starts no more, at the second it ends what runs.
             for _ in 0..2 {
-                let _ = pagemill_kernel::signal::send(Pid(child.id()), 15);
+                let _ = pagemill_kernel::process::signal::send(Pid(child.id()), 15);
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             ended = true;

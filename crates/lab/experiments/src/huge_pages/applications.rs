@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use pagemill_kernel::Linux;
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::process::signal::Signals;
 use pagemill_model::Pid;
 
 use crate::reproduce::packages::find;
@@ -180,8 +180,10 @@ impl Cluster {
             cluster.directory.path(),
         );
         // One that has ended is nobody to send a signal to.
-        let told =
-            pagemill_kernel::signal::send(Pid(server.id()), pagemill_kernel::signal::TERMINATE);
+        let told = pagemill_kernel::process::signal::send(
+            Pid(server.id()),
+            pagemill_kernel::process::signal::TERMINATE,
+        );
         let ended = status_of(&mut server, "postgres", PATIENCE);
         filled.and(ended.map(drop)).and(told.map_err(Into::into)).map(|()| cluster)
     }

@@ -34,8 +34,8 @@ use pagemill_analysis::faults::{FaultFold, LOSS_LIMIT, loss};
 use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::statistics::quantile;
 use pagemill_kernel::Linux;
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_kernel::signal::{self, Signals};
 use pagemill_model::Fold as _;
 use pagemill_model::Pid;
 use pagemill_model::recording::Reader;
@@ -600,7 +600,7 @@ fn watch(
         }
         seen
     };
-    Ok((stop, pagemill_kernel::thread::start(look)?))
+    Ok((stop, pagemill_kernel::process::thread::start(look)?))
 }
 
 #[cfg(test)]

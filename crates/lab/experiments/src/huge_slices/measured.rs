@@ -11,7 +11,7 @@ use pagemill_control::huge::measure::{self, Options as Measuring, Outcome as Mea
 use pagemill_control::plan::perturb::Perturbation;
 use pagemill_control::plan::{BenefitSource, TimeMeasure};
 use pagemill_kernel::Linux;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::program::{self, Words};
 use pagemill_policy::huge::Section;
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};

@@ -311,7 +311,7 @@ impl Server {
         let address = listener.local_addr()?;
         let (tell, said) = mpsc::channel();
         let page = PAGE.replace("STEPS", &steps.to_string());
-        pagemill_kernel::thread::start(move || {
+        pagemill_kernel::process::thread::start(move || {
             for connection in listener.incoming() {
                 let Ok(connection) = connection else { continue };
                 // A browser that breaks a connection off makes another.

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pagemill_kernel::locked_room::LockedRoom;
+use pagemill_kernel::process::locked_room::LockedRoom;
 use pagemill_workloads::{generate, programs as workloads};
 
 use super::browser;

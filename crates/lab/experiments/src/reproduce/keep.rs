@@ -422,7 +422,7 @@ pub fn host() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_kernel::{Linux, signal};
+    use pagemill_kernel::{Linux, process::signal};
 
     fn cell(repetition: u32) -> Cell {
         Cell { experiment: "e".into(), case: "c.x".into(), arm: "1y-remap", repetition }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::{Linux, signal};
+use pagemill_kernel::{Linux, process::signal};
 
 use super::arm::Machine;
 use super::chosen::OTHERS;

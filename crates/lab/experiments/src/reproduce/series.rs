@@ -270,7 +270,7 @@ mod tests {
     fn what_is_kept_takes_no_time() {
         let room = tempfile::tempdir().unwrap();
         let keep = Keep::new(room.path()).unwrap();
-        let signals = pagemill_kernel::signal::Signals::block(&[]).unwrap();
+        let signals = pagemill_kernel::process::signal::Signals::block(&[]).unwrap();
         let (linux, executable) = (pagemill_kernel::Linux::live(), std::path::PathBuf::new());
         let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
         let told = |keep| amount(&Two, Some(keep)).to_string();

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use pagemill_control::run_memory::descendants;
-use pagemill_kernel::{Linux, cgroup, signal};
+use pagemill_kernel::{Linux, process::signal, settings::cgroup};
 use pagemill_model::Pid;
 
 use super::arm::{Allocator, Arm};
@@ -283,7 +283,7 @@ impl<'a> Stage<'a> {
                 }
             }
         };
-        Ok((stop, pagemill_kernel::thread::start(look)?))
+        Ok((stop, pagemill_kernel::process::thread::start(look)?))
     }
 }
 

@@ -258,7 +258,7 @@ pub fn json(name: &str, row: &Outcome) -> Value {
 mod tests {
     use std::fs;
 
-    use pagemill_kernel::huge_costs::HugeCosts;
+    use pagemill_kernel::memory::huge_costs::HugeCosts;
 
     use super::*;
 

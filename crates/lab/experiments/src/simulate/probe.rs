@@ -8,7 +8,7 @@ use pagemill_control::tier::Tiers;
 use pagemill_control::tier::curve::{self, Curve, CurveSetup};
 use pagemill_kernel::Linux;
 use pagemill_kernel::nodes::Node;
-use pagemill_kernel::scheduling::AffinityGuard;
+use pagemill_kernel::process::scheduling::AffinityGuard;
 use pagemill_launch::progress::Progress;
 use pagemill_model::page::HUGE;
 use pagemill_model::whole;

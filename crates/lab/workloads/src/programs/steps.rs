@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use pagemill_kernel::{clock, touch};
+use pagemill_kernel::{clock, memory::touch};
 
 use crate::program::{Failure, Outcome, Params, Report};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use pagemill_kernel::process::Stat;
-use pagemill_kernel::{Error, Kind, Linux, clock, signal};
+use pagemill_kernel::{Error, Kind, Linux, clock, process::signal};
 use pagemill_launch::context;
 use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};

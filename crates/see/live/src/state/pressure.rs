@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::Linux;
-use pagemill_kernel::psi::Resource;
+use pagemill_kernel::process::psi::Resource;
 
 /// What was waited by the last look.
 #[derive(Clone, Copy, Debug, Default)]

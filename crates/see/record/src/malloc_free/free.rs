@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::{clock, page_size, process_vm};
+use pagemill_kernel::memory::pagemap::Pagemap;
+use pagemill_kernel::{clock, page_size, process::process_vm};
 use pagemill_model::{PageRange, Pid};
 
 /// Times that a heap is read, at most.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use pagemill_analysis::chunks::{FreeChunks, walk};
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
 use pagemill_kernel::page_size;
 
 use super::free::{MOST, MallocFree, Memory, TRIES, resident_bytes};

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use pagemill_analysis::extents::{self, Extent};
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
 
 use super::free::{MOST, MallocFree, Memory, resident_bytes};
 

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, injected};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::{Linux, process::injected};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, Result};
-use pagemill_kernel::shared_words::SharedWords;
-use pagemill_kernel::{clock, injected};
+use pagemill_kernel::memory::shared_words::SharedWords;
+use pagemill_kernel::{clock, process::injected};
 use pagemill_model::{Allocation, Nanos};
 use pagemill_preload_sys::sites as layout;
 

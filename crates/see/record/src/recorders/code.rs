@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess};
-use pagemill_kernel::process_vm;
+use pagemill_kernel::process::process_vm;
 use pagemill_model::Pid;
 
 /// Bytes of the longest instruction.

@@ -12,8 +12,8 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{clock, poll};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;

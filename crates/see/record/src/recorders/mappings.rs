@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::smaps::MappingUsage;
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::memory::smaps::MappingUsage;
 use pagemill_kernel::{Error, Kind, Linux, clock};
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;

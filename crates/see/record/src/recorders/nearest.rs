@@ -21,7 +21,7 @@
 //! real programs, as the processor ran them.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
-use pagemill_kernel::access_samples::Registers;
+use pagemill_kernel::trace::access_samples::Registers;
 
 use super::code::writes;
 use super::registers::{KnownValue, State, apply, take_back, value};
@@ -230,8 +230,8 @@ mod tests {
 
     use super::super::surroundings::Surroundings;
     use super::*;
-    use pagemill_kernel::ptrace::{self, Setup, Stop};
-    use pagemill_kernel::{Linux, process_vm};
+    use pagemill_kernel::process::ptrace::{self, Setup, Stop};
+    use pagemill_kernel::{Linux, process::process_vm};
     use proptest::prelude::*;
     use std::ffi::CString;
     use std::time::Duration;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use pagemill_kernel::psi::{self, Resource};
+use pagemill_kernel::process::psi::{self, Resource};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::event::PressureSample;
 use pagemill_model::recording::Writer;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use iced_x86::InstructionInfoFactory;
-use pagemill_kernel::access_samples::{Sample, Sampled, Samples, Source, ThreadEvent};
+use pagemill_kernel::trace::access_samples::{Sample, Sampled, Samples, Source, ThreadEvent};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::access::{Access, AccessSetup, Yield};
 use pagemill_model::fault::Flags;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::access_samples::MappedCode;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::{Linux, process_vm};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::trace::access_samples::MappedCode;
+use pagemill_kernel::{Linux, process::process_vm};
 use pagemill_model::Pid;
 
 use super::blocks::FileCode;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::maps::Mapping;
+use pagemill_kernel::memory::maps::Mapping;
 use pagemill_kernel::{Error, Kind, Result, poll};
 use pagemill_model::Pid;
 

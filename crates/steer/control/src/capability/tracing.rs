@@ -1,9 +1,9 @@
 //! Tracing: each probe makes page faults of its own and looks whether all of them were seen.
 
-use pagemill_kernel::bpf::faults::{FaultEvent, Faults, Points};
-use pagemill_kernel::page_walks::PageWalks;
-use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Target};
-use pagemill_kernel::{Error, Kind, Linux, bpf, touch};
+use pagemill_kernel::trace::bpf::faults::{FaultEvent, Faults, Points};
+use pagemill_kernel::trace::page_walks::PageWalks;
+use pagemill_kernel::trace::perf_event::{Attributes, Counter, Event, Record, Ring, Target};
+use pagemill_kernel::{Error, Kind, Linux, memory::touch, trace::bpf};
 use pagemill_model::{Nanos, Order, Pid};
 
 use super::finding::Finding;

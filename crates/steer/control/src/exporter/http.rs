@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_kernel::poll;
-use pagemill_kernel::signal::{ENDS, Signals};
+use pagemill_kernel::process::signal::{ENDS, Signals};
 
 use super::Exporter;
 

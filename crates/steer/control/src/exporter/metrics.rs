@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::latency::Histogram;
-use pagemill_kernel::cgroup::{Charge, Group};
-use pagemill_kernel::psi::{self, Resource};
+use pagemill_kernel::process::psi::{self, Resource};
+use pagemill_kernel::settings::cgroup::{Charge, Group};
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, HeapSample, Nanos, Order};

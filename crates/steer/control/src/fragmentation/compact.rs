@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_analysis::fragmentation::free_pages;
-use pagemill_kernel::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN, SWAPPINESS};
-use pagemill_kernel::loan::Loan;
-use pagemill_kernel::signal::{ENDS, Signals};
-use pagemill_kernel::tracefs::{CompactionEnd, Trace};
-use pagemill_kernel::vmstat::Vmstat;
-use pagemill_kernel::zoneinfo::Zone;
+use pagemill_kernel::memory::compaction::{Cache, RESERVED_HUGE_PAGES, RESERVED_LOAN, SWAPPINESS};
+use pagemill_kernel::memory::vmstat::Vmstat;
+use pagemill_kernel::memory::zoneinfo::Zone;
+use pagemill_kernel::process::signal::{ENDS, Signals};
+use pagemill_kernel::settings::loan::Loan;
+use pagemill_kernel::trace::tracefs::{CompactionEnd, Trace};
 use pagemill_kernel::{Linux, page_size};
 use pagemill_model::{Bytes, Order};
 use pagemill_record::free_memory::FreeMemory;

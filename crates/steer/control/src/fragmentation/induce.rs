@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pagemill_analysis::fragmentation::{free_pages, pages_from};
-use pagemill_kernel::compaction::{
+use pagemill_kernel::memory::compaction::{
     COMPACTION_LOAN, HIGH_FRACTION, LISTS_LOAN, NOTHING_KEPT, PROACTIVENESS,
 };
-use pagemill_kernel::huge_area::{HugeArea, Pins, raise_open_files};
-use pagemill_kernel::loan::{Files, Loan};
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Linux, page_size, thp};
+use pagemill_kernel::memory::huge_area::{HugeArea, Pins, raise_open_files};
+use pagemill_kernel::process::signal::Signals;
+use pagemill_kernel::settings::loan::{Files, Loan};
+use pagemill_kernel::{Linux, page_size, settings::thp};
 use pagemill_model::{Bytes, Order, Pid};
 use pagemill_record::free_memory::FreeMemory;
 use serde::Serialize;

@@ -5,7 +5,7 @@
 //! counts as free behind a free one, and as memory of the kernel elsewhere: of such memory it sees too little, never
 //! too much.
 
-use pagemill_kernel::page_flags::Frame;
+use pagemill_kernel::memory::page_flags::Frame;
 use pagemill_kernel::{Linux, Result, page_size};
 use pagemill_model::Bytes;
 use serde_json::{Value, json};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_analysis::walks::Counted;
-use pagemill_kernel::access_samples::{Sampled, Samples, Source, ThreadEvent};
-use pagemill_kernel::page_walks::{Counting, PageWalks};
+use pagemill_kernel::trace::access_samples::{Sampled, Samples, Source, ThreadEvent};
+use pagemill_kernel::trace::page_walks::{Counting, PageWalks};
 use pagemill_kernel::{Error, Kind, Linux};
 use pagemill_model::Pid;
 use pagemill_model::perf_data::walked;

@@ -14,8 +14,8 @@
 //! have the flag, the system's setting `madvise` does as well; with `always` in force the kernel then takes part.
 
 use anyhow::{Context, Result};
-use pagemill_kernel::loan::{self, Files, Loan};
-use pagemill_kernel::thp::{self, Disabled};
+use pagemill_kernel::settings::loan::{self, Files, Loan};
+use pagemill_kernel::settings::thp::{self, Disabled};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_policy::huge::{Policy, ThpMode};
 

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pagemill_kernel::huge_pages_of::Pages;
-use pagemill_kernel::maps::top_of_mappings;
-use pagemill_kernel::shared_words::SharedWords;
+use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::memory::maps::top_of_mappings;
+use pagemill_kernel::memory::shared_words::SharedWords;
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;

@@ -26,7 +26,7 @@ use pagemill_analysis::slices::{Benefit, Posterior, Run, design, estimate, valid
 use pagemill_analysis::statistics::{Random, median};
 use pagemill_analysis::walks::{self, Counted, Sampled};
 use pagemill_kernel::Linux;
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::process::signal::Signals;
 use pagemill_launch::exit::Interrupted;
 use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
 use pagemill_policy::huge::{Section, Unit};
@@ -423,7 +423,9 @@ pub fn allow_only_advised(linux: &Linux) -> Result<()> {
         "madvise" => Ok(()),
         "always" => {
             // What is not asked for would be huge, too.
-            Ok(pagemill_kernel::thp::disable_here(pagemill_kernel::thp::Disabled::ExceptAdvised)?)
+            Ok(pagemill_kernel::settings::thp::disable_here(
+                pagemill_kernel::settings::thp::Disabled::ExceptAdvised,
+            )?)
         }
         _ => bail!(
             "huge pages are off on this system, so there is nothing to measure (echo madvise | sudo tee \

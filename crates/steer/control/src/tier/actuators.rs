@@ -23,13 +23,15 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::damon::{
+use pagemill_kernel::nodes::mempolicy::{AUTO_WEIGHTS, weight_file};
+use pagemill_kernel::nodes::move_pages::{self, Place};
+use pagemill_kernel::nodes::numa_balancing::{
+    DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_RATE_LIMIT,
+};
+use pagemill_kernel::settings::damon::{
     Action, Attributes, Fill, Goal, Monitor, Scheme, Target, Tuning, Watch,
 };
-use pagemill_kernel::loan::{Files, Loan};
-use pagemill_kernel::mempolicy::{AUTO_WEIGHTS, weight_file};
-use pagemill_kernel::move_pages::{self, Place};
-use pagemill_kernel::numa_balancing::{DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_RATE_LIMIT};
+use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::page::HUGE;
 use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, TierDecision, TierOutcome};

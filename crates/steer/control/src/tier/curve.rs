@@ -21,9 +21,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pagemill_kernel::mempolicy::Bound;
-use pagemill_kernel::scheduling::AffinityGuard;
-use pagemill_kernel::thread;
+use pagemill_kernel::nodes::mempolicy::Bound;
+use pagemill_kernel::process::scheduling::AffinityGuard;
+use pagemill_kernel::process::thread;
 
 use super::probe::{Chase, LINE, READS};
 

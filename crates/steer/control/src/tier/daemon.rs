@@ -11,9 +11,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pagemill_kernel::damon;
-use pagemill_kernel::signal::Signals;
-use pagemill_kernel::{Kind, Linux, cgroup, clock, loan};
+use pagemill_kernel::process::signal::Signals;
+use pagemill_kernel::settings::damon;
+use pagemill_kernel::{
+    Kind, Linux, clock,
+    settings::{cgroup, loan},
+};
 use pagemill_model::page::HUGE;
 use pagemill_model::recording::Writer;
 use pagemill_model::{

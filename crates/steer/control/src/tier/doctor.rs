@@ -1,12 +1,12 @@
 //! Why pages can or cannot move between memory tiers here, and what to change: one finding a cause.
 
-use pagemill_kernel::damon::{self, State};
-use pagemill_kernel::load_samples::Loads;
+use pagemill_kernel::memory::page_idle::Frames;
 use pagemill_kernel::nodes::Node;
-use pagemill_kernel::numa_balancing::Balancing;
-use pagemill_kernel::page_idle::Frames;
-use pagemill_kernel::tier_latency::TierCounters;
-use pagemill_kernel::{Kind, Linux, loan, move_pages};
+use pagemill_kernel::nodes::numa_balancing::Balancing;
+use pagemill_kernel::nodes::tier_latency::TierCounters;
+use pagemill_kernel::settings::damon::{self, State};
+use pagemill_kernel::trace::load_samples::Loads;
+use pagemill_kernel::{Kind, Linux, nodes::move_pages, settings::loan};
 use pagemill_model::Pid;
 use serde::Serialize;
 
@@ -269,7 +269,7 @@ fn left_over(linux: &Linux) -> pagemill_kernel::Result<Option<Finding>> {
     let directory = loan::directory(linux);
     let files = loan::left_over_files(&directory)?;
     let left = files.iter().any(|(name, _)| OURS.contains(&name.as_str()))
-        || pagemill_kernel::damon::left_over(&directory)?;
+        || pagemill_kernel::settings::damon::left_over(&directory)?;
     Ok(left.then(|| {
         finding(
             "left-over",

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use pagemill_analysis::statistics;
 use pagemill_kernel::Linux;
-use pagemill_kernel::scheduling::AffinityGuard;
-use pagemill_kernel::tier_latency::TierCounters;
+use pagemill_kernel::nodes::tier_latency::TierCounters;
+use pagemill_kernel::process::scheduling::AffinityGuard;
 
 use super::Tiers;
 use super::probe::Chase;
@@ -336,7 +336,7 @@ mod tests {
         };
         let processor: u32 = last.parse().unwrap();
         let ring = || {
-            let memory = pagemill_kernel::mempolicy::Bound::on(0, 1 << 20);
+            let memory = pagemill_kernel::nodes::mempolicy::Bound::on(0, 1 << 20);
             memory.map(Chase::in_memory)
         };
         let (Ok(one), Ok(other)) = (ring(), ring()) else {

@@ -15,9 +15,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pagemill_kernel::damon::Region;
-use pagemill_kernel::maps::Mapping;
-use pagemill_kernel::move_pages::{self, Place};
+use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::nodes::move_pages::{self, Place};
+use pagemill_kernel::settings::damon::Region;
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::page::HUGE;
 use pagemill_model::{PageRange, Pid, TierView};

@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use pagemill_kernel::mempolicy::Bound;
+use pagemill_kernel::nodes::mempolicy::Bound;
 
 /// Bytes of each buffer.
 const BUFFER: usize = 64 << 20;

@@ -1,7 +1,7 @@
 //! Both views of the tiers, the kernel's and the daemons', as text and JSON.
 
 use pagemill_kernel::nodes::Node;
-use pagemill_kernel::{Linux, loan};
+use pagemill_kernel::{Linux, settings::loan};
 use pagemill_model::Bytes;
 use serde_json::{Value, json};
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use pagemill_kernel::loan;
 use pagemill_kernel::nodes::Node;
-use pagemill_kernel::presence::{self, Presence};
+use pagemill_kernel::process::presence::{self, Presence};
+use pagemill_kernel::settings::loan;
 use pagemill_kernel::{Error, Result};
 use pagemill_model::Pid;
 use pagemill_report::exposition::Metric::{Counter, Gauge};

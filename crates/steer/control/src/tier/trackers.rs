@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pagemill_kernel::damon::{self, Action, Attributes, Monitor, Scheme, Target, Watch};
-use pagemill_kernel::load_samples::Loads;
-use pagemill_kernel::page_idle::Frames;
-use pagemill_kernel::pagemap::Pagemap;
-use pagemill_kernel::{Error, Kind, Linux, Result, loan};
+use pagemill_kernel::memory::page_idle::Frames;
+use pagemill_kernel::memory::pagemap::Pagemap;
+use pagemill_kernel::settings::damon::{self, Action, Attributes, Monitor, Scheme, Target, Watch};
+use pagemill_kernel::trace::load_samples::Loads;
+use pagemill_kernel::{Error, Kind, Linux, Result, settings::loan};
 use pagemill_model::page::BASE;
 use pagemill_model::{PageRange, Pid};
 

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use anyhow::{Result, bail, ensure};
-use pagemill_kernel::signal::{self, Signals};
+use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::progress::Progress;
 
 use super::arguments::Arguments;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::{Linux, oom};
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::{Linux, memory::oom};
 use pagemill_launch::progress::Progress;
 use pagemill_launch::supervise;
 use pagemill_model::{Nanos, Order, Pid};

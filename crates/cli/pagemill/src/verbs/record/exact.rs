@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_kernel::clock;
-use pagemill_kernel::signal::Signals;
+use pagemill_kernel::process::signal::Signals;
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 

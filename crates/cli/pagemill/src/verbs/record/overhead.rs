@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_analysis::statistics;
+use pagemill_kernel::process::signal::{ENDS, Signals};
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_kernel::signal::{ENDS, Signals};
 use pagemill_model::Pid;
 
 use super::arguments::Arguments;

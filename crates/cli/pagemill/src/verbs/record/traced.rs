@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use pagemill_kernel::process::signal::{self, Signals};
+use pagemill_kernel::process::supervised::{self, Side, Supervisor};
 use pagemill_kernel::process::{Capability, Stat};
-use pagemill_kernel::signal::{self, Signals};
-use pagemill_kernel::supervised::{self, Side, Supervisor};
-use pagemill_kernel::{Error, Kind, Linux, clock, privilege};
+use pagemill_kernel::{Error, Kind, Linux, clock, process::privilege};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program;

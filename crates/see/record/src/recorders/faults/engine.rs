@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use pagemill_kernel::bpf::faults::{FaultEvent, Faults, Points};
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_kernel::{Error, Kind, Linux, Result, touch};
+use pagemill_kernel::trace::bpf::faults::{FaultEvent, Faults, Points};
+use pagemill_kernel::{Error, Kind, Linux, Result, memory::touch};
 use pagemill_model::{Event, Fault, FaultSum, Nanos, Order, Pid};
 
 use super::options::{BackEnd, Options};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_kernel::{Kind, Linux, clock, page_size, touch};
+use pagemill_kernel::{Kind, Linux, clock, memory::touch, page_size};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;

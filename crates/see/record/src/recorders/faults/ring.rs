@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pagemill_kernel::perf_event::{Attributes, Counter, Event, Record, Ring, Target, wait};
+use pagemill_kernel::trace::perf_event::{Attributes, Counter, Event, Record, Ring, Target, wait};
 use pagemill_kernel::{Error, Kind, Linux, Result, clock};
 use pagemill_model::fault::Flags;
 use pagemill_model::{Event as ModelEvent, Fault, Nanos, Pid, latency};
