@@ -133,7 +133,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let known = costs::Calibration { boot: "one".into(), measured_unix_s: 7, measured };
     let status = Status {
-        policy: "hemem+colloid".into(),
+        policy: "one+another".into(),
         share: Some(0.75),
         tiers: vec![status::Tier { latency_interval_ns: Some((1.0, 2.0)), ..Default::default() }],
         processes: vec![status::Process { comm: "redis".into(), ..Default::default() }],

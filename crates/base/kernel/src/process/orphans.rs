@@ -73,10 +73,12 @@ mod tests {
     fn what_a_program_leaves_behind_is_found_and_ended() {
         if std::env::var_os("ORPHANS_TEST").is_none() {
             let me = std::env::current_exe().unwrap();
-            let name = "orphans::tests::what_a_program_leaves_behind_is_found_and_ended";
+            let name = "process::orphans::tests::what_a_program_leaves_behind_is_found_and_ended";
             let mut again = Command::new(me);
             again.args(["--exact", name, "--test-threads=1"]).env("ORPHANS_TEST", "1");
-            assert!(again.status().unwrap().success());
+            let done = again.output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{said}");
             return;
         }
         adopt().unwrap();

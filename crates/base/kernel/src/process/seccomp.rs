@@ -186,8 +186,8 @@ fn bytes_of(address: u64, code: Vec<Instruction>) -> Vec<u8> {
 /// Mappings from this size on are pointed out.
 const LARGE: u32 = 1 << 20;
 
-/// A filter for a program traced with [`crate::process::ptrace::FOLLOW_CALLS`]: `brk`, `mremap`, and `mmap` and `munmap` of 1
-/// MiB or more are stops; all else is allowed.
+/// A filter for a program traced with [`crate::process::ptrace::FOLLOW_CALLS`]: `brk`, `mremap`, and `mmap` and
+/// `munmap` of 1 MiB or more are stops; all else is allowed.
 pub fn mapping_calls() -> Vec<libc::sock_filter> {
     let mut code: Vec<Instruction> = vec![
         (LOAD, 0, 0, ARCHITECTURE),

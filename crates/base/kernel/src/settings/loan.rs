@@ -25,9 +25,9 @@
 //! settings hang together ([`crate::settings::ksm_loan`]).
 //!
 //! Properties: as long as a setting differs from what the first borrower found, a journal says what
-//! that was. Whether a borrower lives is told by its mark ([`crate::process::presence`]), so the namespaces of who asks do not
-//! matter. Nobody waits for the lock without a bound: who cannot borrow is told so, and who gives back does so without
-//! it, for only a process that is stopped or stuck has it for longer than a moment.
+//! that was. Whether a borrower lives is told by its mark ([`crate::process::presence`]), so the namespaces of who asks
+//! do not matter. Nobody waits for the lock without a bound: who cannot borrow is told so, and who gives back does so
+//! without it, for only a process that is stopped or stuck has it for longer than a moment.
 
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};
@@ -622,8 +622,9 @@ mod tests {
 
     /// A root shell with umask 077 hid from the library of other users that `ksmd` was on loan.
     #[test]
-    fn what_others_read_is_readable_and_what_is_locked_is_not_whatever_the_umask() {
-        const NAME: &str = "loan::tests::what_others_read_is_readable_and_what_is_locked_is_not_whatever_the_umask";
+    fn what_others_read_is_readable_and_what_is_locked_is_not() {
+        const NAME: &str =
+            "settings::loan::tests::what_others_read_is_readable_and_what_is_locked_is_not";
         if std::env::var_os("PAGEMILL_TEST_UMASK").is_none() {
             // The umask is the process's, and other tests are in it.
             for umask in ["077", "000"] {

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use pagemill_analysis::extents::{self, Extent};
 use pagemill_kernel::memory::maps::Mapping;
+use pagemill_model::sums;
 
 use super::free::{MOST, MallocFree, Memory, resident_bytes};
 
@@ -33,7 +34,7 @@ pub(super) fn of(
 ) -> Option<MallocFree> {
     let mut words = Words { memory, pages: HashMap::new() };
     let ours: Vec<Range<u64>> = maps.iter().filter(|map| is_plain(map)).map(bounds).collect();
-    let size = ours.iter().fold(0_u64, |sum, range| sum.saturating_add(range.end - range.start));
+    let size = sums::sum(ours.iter().map(|range| range.end - range.start));
     (size <= MOST).then_some(())?;
     let carries = |pair: &&[Mapping]| carrier.is_none_or(|file| pair[0].file() == Some(file));
     let root = maps.windows(2).filter(carries).find_map(|pair| root(&mut words, pair, &ours))?;

@@ -246,7 +246,10 @@ impl Section for Accesses {
         let named = |(name, of): &(String, Counts)| json!({ "name": name, "counts": counts(of) });
         let threads = |(thread, of): &(u64, Counts)| json!({ "tid": thread, "counts": counts(of) });
         let objects = |object: &ObjectHeat| {
-            let first = |(thread, pages): &(usize, u64)| json!({ "tid": self.heat.threads.get(*thread), "pages": pages });
+            let first = |(thread, pages): &(usize, u64)| {
+                let tid = self.heat.threads.get(*thread);
+                json!({ "tid": tid, "pages": pages })
+            };
             let line = |(line, reads, writes): &(usize, u64, u64)| {
                 let name = self.heat.lines.get(*line).map(|line| &line.name);
                 json!({ "line": name, "reads": reads, "writes": writes })
