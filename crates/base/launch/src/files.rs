@@ -10,6 +10,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
 
+/// Refuses, before any work is done, what could not be written when it is done: a file that is there and not to be
+/// replaced, a directory that is missing or that this user may not write to. What is no regular file is not opened.
+///
+/// # Errors
+/// See above.
+pub fn check(path: &Path, replaces: bool) -> Result<()> {
+    let written_as_it_is = |there: fs::Metadata| !there.is_file() && !there.is_dir();
+    if path == Path::new("-") || fs::metadata(path).is_ok_and(written_as_it_is) {
+        return Ok(());
+    }
+    NewFile::create(path, replaces).map(drop)
+}
+
 /// A file in the making.
 #[derive(Debug)]
 pub struct NewFile {
@@ -164,6 +177,23 @@ mod tests {
     fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_refused_before_and_nothing_is_left() {
+        let room = tempfile::tempdir().unwrap();
+        let said = |name: &str, replaces| {
+            let checked = check(&room.path().join(name), replaces);
+            checked.err().map(|error| format!("{error:#}")).unwrap_or_default()
+        };
+        assert!(said("missing/page.html", true).contains("cannot write"));
+        assert!(said("", true).contains("directory"));
+        assert_eq!(said("page.html", false), "");
+        assert_eq!(names(room.path()), [""; 0]);
+        fs::write(room.path().join("page.html"), "old").unwrap();
+        assert!(said("page.html", false).contains("-f"));
+        assert_eq!(said("page.html", true), "");
+        assert_eq!(fs::read_to_string(room.path().join("page.html")).unwrap(), "old");
     }
 
     #[test]

@@ -292,6 +292,13 @@ fn what_cannot_be_judged_is_refused_with_the_way_out() {
     fs::write(&page, "mine").unwrap();
     fails(2, &["--html", page.to_str().unwrap(), "--", "true"], &["exists"]);
     assert_eq!(fs::read_to_string(page).unwrap(), "mine");
+    let (page, ran) = (room.path().join("missing/page.html"), room.path().join("ran"));
+    let words = ["--html", page.to_str().unwrap(), "--", "touch", ran.to_str().unwrap()];
+    fails(2, &words, &["cannot write", "missing"]);
+    assert!(!ran.exists(), "it is refused before anything runs");
+    let load = |server| ["--load", "true", "--", "sh", "-c", server];
+    fails(2, &load("echo port taken >&2; exit 3"), &["ended before it was asked", "port taken"]);
+    fails(2, &load("sleep 0.2"), &["ended before it was asked", "in the foreground"]);
 }
 
 #[test]

@@ -405,7 +405,10 @@ impl Estimates {
         let slower = |(lever, ..): Row<'_>| lever.name() == Colder.name();
         let known = |row: Row<'_>| row.2.is_ok() || slower(row);
         let worth = |row: &&Row<'_>| known(row) && row.1.memory >= WORTH;
-        let mut first = ranked.iter().filter(|row| !slower(row)).find(worth);
+        // What is likely comes before what may be more and is not.
+        let likely = |row: &&Row<'_>| worth(row) && row.1.likely >= WORTH;
+        let others = || ranked.iter().filter(|row| !slower(row));
+        let mut first = others().find(likely).or_else(|| others().find(worth));
         let colder = ranked.iter().filter(|row| slower(row)).find(worth);
         let beside =
             colder.filter(|_| first.is_some()).map_or_else(String::new, |(_, estimate, _)| {
@@ -417,12 +420,18 @@ impl Estimates {
             });
         first = first.or(colder);
         let what = match first {
-            Some((lever, estimate, _)) => format!(
-                "{} may bring most: up to {:.0} % of its memory ({})",
-                lever.name(),
-                estimate.memory * 100.0,
-                estimate.why
-            ),
+            Some((lever, Estimate { memory, likely, why, .. }, _)) => {
+                let (name, up_to) = (lever.name(), memory * 100.0);
+                match *likely >= WORTH {
+                    true => {
+                        format!("{name} may bring most: up to {up_to:.0} % of its memory ({why})")
+                    }
+                    false => format!(
+                        "no lever is likely to bring {:.0} % of its memory; {name} may, up to {up_to:.0} % ({why})",
+                        WORTH * 100.0
+                    ),
+                }
+            }
             None if ranked.iter().any(|row| known(row)) => format!(
                 "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
                 WORTH * 100.0
@@ -655,6 +664,8 @@ mod tests {
         let both = told(70);
         assert!(both.starts_with("compacting heap may bring most: up to 76 %"), "{both}");
         assert!(both.contains("; 98 % could live in slower memory (not accessed in"), "{both}");
+        let none = told(0);
+        assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
     }
 
     /// Of a program that was recorded on the compacting heap it said that this may bring 99 % of its memory, and of one

@@ -77,7 +77,7 @@ pub(crate) fn ask(
     signals.restore_and_end_with_us(&mut client);
     let said = [Printed::read(out.0)?, Printed::read(err.0)?];
     let (before, asking) = (used_by(linux, server), Instant::now());
-    let mut failed = (!alive).then(|| "the server ended before it was asked".to_owned());
+    let mut failed = if alive { None } else { Some(ended_early(server)?) };
     let mut used = Resources::default();
     if alive {
         let mut asks = client.spawn().context("cannot start sh for the client")?;
@@ -102,6 +102,17 @@ pub(crate) fn ask(
     stop(server)?;
     let [out, err] = said.map(Reading::end);
     Ok(Asked { from, wall, used, said: [out?, err?], failed })
+}
+
+/// That a server has ended too early, and what to do where it did so as if all was well.
+fn ended_early(server: &mut Child) -> Result<String> {
+    let says = "the server ended before it was asked".to_owned();
+    Ok(match server.try_wait()? {
+        Some(status) if status.success() => {
+            says + " (one that goes on in the background cannot be measured: have it stay in the foreground)"
+        }
+        _ => says,
+    })
 }
 
 /// What a server and all that it has started and that lives have used.

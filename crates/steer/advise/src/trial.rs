@@ -159,8 +159,9 @@ impl Stage<'_> {
             said = asked.said.iter().collect();
         }
         let found = |printed: &&Printed| self.metric.and_then(|metric| printed.last(metric));
-        let complaint =
-            said.iter().rev().map(|printed| printed.last_line()).find(|line| !line.is_empty());
+        // A client that never asked has said nothing, and why its server ended the server says.
+        let mut lines = said.iter().rev().copied().chain([&err, &out]).map(Printed::last_line);
+        let complaint = lines.find(|line| !line.is_empty());
         let figures = Figures {
             mean: mean(&looks).filter(|_| told),
             peak: looks.iter().map(|look| look.bytes as f64).reduce(f64::max).filter(|_| told),

@@ -79,8 +79,8 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         return measured_places(arguments);
     }
     let options = arguments.options()?;
-    if let Some(file) = arguments.html.as_ref().filter(|path| path.exists() && !arguments.force) {
-        anyhow::bail!("{} exists (use -f to overwrite it)", file.display());
+    if let Some(path) = &arguments.html {
+        files::check(path, arguments.force)?;
     }
     let path = match prepare::plain(&arguments.command)? {
         Prepared::Ready(_, path) => path,

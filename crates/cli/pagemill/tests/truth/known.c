@@ -31,7 +31,8 @@ static unsigned long cold(void) {
         for (int i = 0; i < 8192; i++) sum += hot[i] ^ round;
     return sum + archive[77];
 }
-/* A word in each of 65536 pages is read in random order, each after the one before: each read walks the page table. */
+/* Of 65536 pages 16385 are read in random order, a word of each, each after the one before: each read walks the page
+   table. */
 static unsigned long walks(void) {
     size_t pages = 65536, words = 512;
     unsigned long *table = malloc(pages * words * 8), sum = 0;

@@ -58,23 +58,37 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     found
 }
 
-/// That faults may explain stalls of the length that was asked about, however short each of them was.
+/// That faults explain stalls of the length that was asked about: some took so long, or many shorter ones together may.
 fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<Finding> {
-    let Spikes { length, bursts, .. } = view.spikes.filter(|spikes| spikes.bursts > 0)?;
+    let Spikes { length, faults, bursts } =
+        view.spikes.filter(|spikes| spikes.faults > 0 || spikes.bursts > 0)?;
     let (cause, what, next) = cause(seen, view, details);
-    let took = Nanos(length.0.div_ceil(2).saturating_mul(bursts));
+    let took = length.0.saturating_mul(faults);
+    let took = Nanos(took.saturating_add(length.0.div_ceil(2).saturating_mul(bursts)));
     let length = time(length.0);
+    let (one, more) = (format!("stretch of {length}"), format!("stretches of {length}"));
+    let stretches = units::counted(bursts, &one, &more);
+    let text = match (faults, bursts) {
+        (0, _) => format!(
+            "page faults may explain stalls of {length}: in {stretches} a thread spent half or more in faults that \
+             took less each, most of it {cause}: {what}"
+        ),
+        (faults, bursts) => {
+            let beside = match bursts {
+                0 => String::new(),
+                _ => {
+                    format!("; in {stretches} beside, a thread spent half or more in shorter ones")
+                }
+            };
+            format!(
+                "page faults explain stalls of {length}: {faults} of them took that long or longer{beside}; most of \
+                 the time in faults was {cause}: {what}"
+            )
+        }
+    };
     Some(Finding {
         subject: "stalls",
-        text: format!(
-            "page faults may explain stalls of {length}: in {} a thread spent half or more in faults that took less \
-             each, most of it {cause}: {what}",
-            units::counted(
-                bursts,
-                &format!("stretch of {length}"),
-                &format!("stretches of {length}")
-            ),
-        ),
+        text,
         evidence: format!(
             "{} faults{}",
             view.counted,

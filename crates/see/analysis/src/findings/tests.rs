@@ -268,6 +268,10 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
     assert_eq!(found[0].subject, "tail", "{found:?}");
     assert!(found[0].text.contains("9.0 ms, compaction"), "{}", found[0].text);
     assert_eq!(stalled.spikes.map(|spikes| (spikes.faults, spikes.bursts)), Some((1, 0)));
+    let stalls = found.iter().find(|finding| finding.subject == "stalls").unwrap();
+    let says = "page faults explain stalls of 5.0 ms: 1 of them took that long or longer; most of the time in faults";
+    assert!(stalls.text.starts_with(says), "{}", stalls.text);
+    assert_eq!(stalls.stake, Stake::Time(Nanos(5_000_000)));
 }
 
 /// `record --spike 5ms` said that faults may explain stalls, and the report that nothing was worth changing.

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::progress::Progress;
 
@@ -30,8 +30,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Prepared::Ready(command, path) => (command, path),
         Prepared::Refused(exit) => return Ok(exit),
     };
-    if let Some(output) = asked.output.as_ref().filter(|path| path.exists() && !arguments.force) {
-        bail!("{} exists (use -f to overwrite it)", output.display());
+    if let Some(output) = &asked.output {
+        files::check(output, arguments.force)?;
     }
     pagemill_launch::context::ensure_room()?;
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
