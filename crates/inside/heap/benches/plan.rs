@@ -53,8 +53,7 @@ fn ours<const W: usize>(bits: &[[u64; W]], geometry: &Geometry, limits: Limits) 
     let (mut order, mut unions, mut sizes) = (vec![0; n], vec![[0; W]; n], vec![0; n]);
     let mut group = vec![NONE; n];
     let begin = Instant::now();
-    let scratch =
-        Scratch { order: &mut order, unions: &mut unions, sizes: &mut sizes, moved: &mut [] };
+    let scratch = Scratch { order: &mut order, unions: &mut unions, sizes: &mut sizes };
     let groups = pack(bits, limits, scratch, &mut group);
     let (mut members, mut starts) = (vec![0; n], vec![0; n + 1]);
     plan::arrange(&mut group, groups, |_| true, &mut members, &mut starts, &mut sizes);

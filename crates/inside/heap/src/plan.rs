@@ -14,9 +14,7 @@
 //!
 //! Algorithm ([`pack`]): units by falling number of live slots (first fit decreasing). Each is tried
 //! against the open groups: half the probes from the oldest (fullest) one on, half from the newest
-//! back. If none has room, it opens a group. Where bitmaps stand for runs of whole pages that may
-//! lie anywhere in an image ([`Limits::slides`]), each place in a group is a probe. Groups without
-//! room for anything leave the front. [`Packing`] does the same in slices.
+//! back. If none has room, it opens a group. Groups without room for anything leave the front. [`Packing`] does the same in slices.
 //! [`arrange`] then puts images in an order in which as many as possible follow a neighbour.
 //! The random pairing of the paper (Mesh, PLDI 2019, section 3.3, `SplitMesher`) finds pairs only;
 //! this finds groups of any size, exactly, in one pass.
@@ -25,6 +23,7 @@
 //! group; a group has at least two units; the gain is the sum over the groups; no plan is worse
 //! than none; the outcome depends on the input only.
 
+pub mod cut;
 mod pack;
 
 pub use pack::Packing;
@@ -39,8 +38,6 @@ pub struct Limits {
     pub probes: u32,
     /// Units in a group, at least 2; KSM allows `max_page_sharing` mappings of a page (256).
     pub members: u32,
-    /// Words by which a bitmap may be moved in a group, or a multiple of it: those of a page. 0: it stays where it is.
-    pub slides: usize,
     /// Live bits from which on a unit is dense, if there are such: further units are tried with these first, the least
     /// dense coming first, until they have as good as no room left, which is also a number of live bits.
     pub dense: Option<(u32, u32)>,
@@ -48,7 +45,7 @@ pub struct Limits {
 
 impl Limits {
     /// 512 probes found groups within 3 % of the bound at 9.2 % occupancy.
-    pub const DEFAULT: Self = Self { probes: 512, members: 256, slides: 0, dense: None };
+    pub const DEFAULT: Self = Self { probes: 512, members: 256, dense: None };
 }
 
 /// Memory for [`pack`]; every slice but `group` has one element a unit, and may hold anything.
@@ -59,9 +56,6 @@ pub struct Scratch<'a, const W: usize> {
     pub unions: &'a mut [[u64; W]],
     /// Units of each group.
     pub sizes: &'a mut [u32],
-    /// By how many times [`Limits::slides`] words each unit may be moved, and then is in its group: as many words at
-    /// its end are empty at least. Not used where none is moved.
-    pub moved: &'a mut [u8],
 }
 
 /// Counts the live slots of a bitmap.
@@ -103,7 +97,7 @@ pub fn pack<const W: usize>(
 }
 
 /// Takes groups of one unit out and closes the gaps that they leave; returns the groups left.
-fn drop_single(group: &mut [u32], units: usize, sizes: &mut [u32], groups: u32) -> u32 {
+pub(crate) fn drop_single(group: &mut [u32], units: usize, sizes: &mut [u32], groups: u32) -> u32 {
     let mut kept = 0;
     for size in &mut sizes[..groups as usize] {
         let number = if *size >= 2 { kept } else { NONE };
@@ -339,25 +333,9 @@ mod tests {
     fn plan<const W: usize>(bits: &[[u64; W]], limits: Limits) -> (Vec<u32>, u32) {
         let n = bits.len();
         let (mut order, mut unions, mut sizes) = (vec![7; n], vec![[9; W]; n], vec![5; n]);
-        let (mut group, mut moved) = (vec![3; n], room(bits, limits));
-        let scratch = Scratch {
-            order: &mut order,
-            unions: &mut unions,
-            sizes: &mut sizes,
-            moved: &mut moved,
-        };
+        let mut group = vec![3; n];
+        let scratch = Scratch { order: &mut order, unions: &mut unions, sizes: &mut sizes };
         let groups = pack(bits, limits, scratch, &mut group);
-        if limits.slides > 0 {
-            let by = |unit: usize| usize::from(moved[unit]) * limits.slides;
-            let mut unions = vec![[0; W]; groups as usize];
-            for (unit, chosen) in group.iter().enumerate().filter(|(_, chosen)| **chosen != NONE) {
-                let union = &mut unions[*chosen as usize];
-                for (word, bits) in bits[unit].iter().enumerate().filter(|(_, bits)| **bits != 0) {
-                    assert_eq!(union[word + by(unit)] & bits, 0, "two live bytes overlap");
-                    union[word + by(unit)] |= bits;
-                }
-            }
-        }
         (group, groups)
     }
 
@@ -396,14 +374,6 @@ mod tests {
         assert!((2900..3300).contains(&hosting), "{hosting} of which each has room for two");
         let alone = others.iter().filter(|group| **group == NONE).count();
         assert!(alone < 30, "{alone}");
-    }
-
-    /// By how much each may be moved.
-    fn room<const W: usize>(bits: &[[u64; W]], limits: Limits) -> Vec<u8> {
-        let used =
-            |unit: &[u64; W]| unit.iter().rposition(|word| *word != 0).map_or(1, |at| at + 1);
-        let room = |unit| (W - used(unit)).checked_div(limits.slides).unwrap_or(0) as u8;
-        bits.iter().map(room).collect()
     }
 
     /// The fewest images that these bitmaps fit in, by trying everything.
@@ -468,19 +438,6 @@ mod tests {
         assert!(told.runs <= told.units);
     }
 
-    /// Runs of one to six pages, each with one slot in so many thousands live.
-    fn runs(share: u32) -> impl Strategy<Value = Vec<[u64; 32]>> {
-        let page = prop::collection::vec(0..1000u32, 64);
-        let run = prop::collection::vec(page, 1..6).prop_map(move |pages| {
-            let mut run = [0; 32];
-            for (slot, draw) in pages.iter().flatten().enumerate() {
-                run[slot / 16] |= u64::from(*draw < share) << (slot % 16 * 4);
-            }
-            run
-        });
-        prop::collection::vec(run, 0..60)
-    }
-
     fn bitmaps(density: f64) -> impl Strategy<Value = Vec<[u64; 1]>> {
         let word = prop::collection::vec(prop::bool::weighted(density), 64).prop_map(|bits| {
             [bits.iter().enumerate().fold(0u64, |word, (i, bit)| word | u64::from(*bit) << i)]
@@ -492,15 +449,10 @@ mod tests {
     fn sliced<const W: usize>(bits: &[[u64; W]], limits: Limits, work: u32) -> (Vec<u32>, u32) {
         let n = bits.len();
         let (mut order, mut unions, mut sizes) = (vec![7; n], Vec::new(), vec![5; n]);
-        let (mut group, mut packing, mut moved) = (vec![3; n], Packing::new(), room(bits, limits));
+        let (mut group, mut packing) = (vec![3; n], Packing::new());
         loop {
             unions.resize(packing.unions_needed::<W>(n, work), [9; W]);
-            let mut scratch = Scratch {
-                order: &mut order,
-                unions: &mut unions,
-                sizes: &mut sizes,
-                moved: &mut moved,
-            };
+            let mut scratch = Scratch { order: &mut order, unions: &mut unions, sizes: &mut sizes };
             if let Some(groups) = packing.step(bits, limits, &mut scratch, &mut group, work) {
                 return (group, groups);
             }
@@ -513,44 +465,11 @@ mod tests {
             bits in bitmaps(0.12), work in 1u32..200, probes in 2u32..40, members in 2u32..9,
             dense in prop::option::of((1u32..20, 10u32..50)),
         ) {
-            let limits = Limits { probes, members, dense, ..Limits::DEFAULT };
+            let limits = Limits { probes, members, dense };
             prop_assert_eq!(sliced(&bits, limits, work), plan(&bits, limits));
             let wide: Vec<[u64; 8]> = bits.iter().map(|word| [word[0]; 8]).collect();
             prop_assert_eq!(sliced(&wide, limits, work), plan(&wide, limits));
         }
-    }
-
-    proptest! {
-        #[test]
-        fn runs_of_pages_that_may_be_moved_are_disjoint_where_they_lie(
-            bits in runs(150), work in 1u32..200, probes in 8u32..400, members in 2u32..20,
-        ) {
-            // The helper checks the bits of each group.
-            let limits = Limits { probes, members, slides: 4, ..Limits::DEFAULT };
-            let (group, groups) = plan(&bits, limits);
-            prop_assert_eq!(sliced(&bits, limits, work), (group.clone(), groups));
-            for number in 0..groups {
-                let size = group.iter().filter(|chosen| **chosen == number).count();
-                prop_assert!((2..=members as usize).contains(&size), "{} in a group", size);
-            }
-        }
-    }
-
-    /// Pages that are alike in what lives have a place each.
-    #[test]
-    fn short_runs_lie_anywhere_in_an_image() {
-        let runs: Vec<[u64; 32]> = (0..60)
-            .map(|run: u32| {
-                let mut bits = [0; 32];
-                bits[0] = u64::MAX;
-                bits[1 + run as usize % 3] |= 1;
-                bits
-            })
-            .collect();
-        let stays = plan(&runs, Limits::DEFAULT);
-        assert_eq!(stays.1, 0, "all have the same bits");
-        let moved = plan(&runs, Limits { slides: 4, ..Limits::DEFAULT });
-        assert_eq!(moved.1, 60u32.div_ceil(8), "eight pages to an image");
     }
 
     #[test]
@@ -637,7 +556,7 @@ mod tests {
             bits in bitmaps(0.06), members in 2u32..9, probes in 2u32..64,
             dense in prop::option::of((1u32..10, 6u32..30)),
         ) {
-            check(&bits, Limits { probes, members, dense, ..Limits::DEFAULT });
+            check(&bits, Limits { probes, members, dense });
         }
 
         #[test]

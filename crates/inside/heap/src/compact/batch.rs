@@ -14,7 +14,7 @@ pub(super) const MEMBERS: usize = 128;
 pub(crate) const UNITS: usize = 128;
 
 /// Most pages of an image.
-pub(crate) const IMAGE_PAGES: usize = 32;
+pub(crate) const IMAGE_PAGES: usize = 64;
 
 /// A blocked unit on its way into a group.
 #[derive(Clone, Copy)]
@@ -40,14 +40,14 @@ pub(crate) struct Frozen<R> {
 
 impl<R> Frozen<R> {
     /// One bit a page of the image that the unit has live bytes on.
-    pub(crate) fn touched(&self, page_size: usize) -> u32 {
+    pub(crate) fn touched(&self, page_size: usize) -> u64 {
         let geometry = Geometry {
             slot_size: self.slot_size,
             phase: self.phase,
             pages: self.pages,
             page_size: page_size as u32,
         };
-        u32::from(geometry.touched(&self.live)) << self.image_page
+        u64::from(geometry.touched(&self.live)) << self.image_page
     }
 
     /// Whether `next` goes on where this unit ends, in the address space and in the image.

@@ -69,7 +69,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.next_trial()
             }
             // Of extents.
-            Step::Cut { .. } | Step::Part { .. } => None,
+            Step::Cut | Step::Order | Step::Name { .. } | Step::Part { .. } => None,
         };
         match step {
             Some(step) => Stage::Classes { next, step },
@@ -337,7 +337,6 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         plan.order.resize(self.os, units, 0)
             && plan.group.resize(self.os, units, NONE)
             && plan.sizes.resize(self.os, units, 0)
-            && plan.moved.resize(self.os, units, 0)
             && plan.members.resize(self.os, units, 0)
             && plan.starts.resize(self.os, units + 1, 0)
             && plan.bits.reserve(self.os, units * W)
@@ -352,8 +351,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         let (bits, _) = plan.bits.as_chunks::<W>();
         let (unions, _) = plan.unions.as_chunks_mut::<W>();
-        let (order, sizes, moved) = (&mut plan.order, &mut plan.sizes, &mut plan.moved);
-        let mut scratch = Scratch { order, unions, sizes, moved };
+        let (order, sizes) = (&mut plan.order, &mut plan.sizes);
+        let mut scratch = Scratch { order, unions, sizes };
         let group = &mut plan.group;
         match plan.packing.step(bits, plan.limits, &mut scratch, group, PACK_SLICE) {
             Some(groups) => {

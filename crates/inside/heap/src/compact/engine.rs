@@ -123,6 +123,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let done = self.stage == Stage::Idle;
         if done {
             self.plan.release(self.os);
+            self.clear_stage();
         }
         add(&self.stats.compact_ns, self.kernel.now_ns().wrapping_sub(begin));
         self.publish();

@@ -11,61 +11,55 @@
 //!  image      |C■□□■□□□□□■□□□|a■|b□■■|a■|
 //! ```
 //!
-//! Images have the size of the longest extents, and a shorter one may lie at any page of one.
+//! How long an extent is comes from where it fits: runs of sparse pages side by side are cut by [`crate::plan::cut`],
+//! which fills a number of images at once. Only spans so sparse that their pages have a fair chance to fit others take
+//! part; what is left is for the units of single classes.
 //!
-//! Only spans so sparse that a whole extent of them has a fair chance to fit others take part, and only extents that
-//! free several pages for their mapping or need none, since they lie between two aliases; what is left is for the units
-//! of single classes.
+//! **How many images** is a matter of price. The fuller they get, the shorter extents are, and the more mappings it
+//! takes: for each mapping more, an image that is half full saves two KiB, one that is two thirds full less than one.
+//! If there are more extents then than mappings left, a mapping counts twice as much, and so on.
 //!
-//! **Where an extent ends** is a matter of price. The more lives in one, the fewer share an image, and the pages of
-//! all its spans with them: about one image in `7 / r` extents whose `reluctance` is `r` bits. So to join two parts of
-//! `p` and `q` pages and of `r` and `s` bits takes `(p s + q r) / 7` pages more than two extents side by side, which
-//! are a mapping more. They are joined where that is less than a mapping must save (in a program at rest, since what is
-//! merged stays as it is): long spans with few live slots and short ones with many are not, unless what is there is
-//! too little for an extent of its own. If there are more extents then than mappings left, a mapping counts twice as
-//! much, and so on.
-//!
-//! Properties: the units of an extent are whole spans of slots smaller than a page; an extent lies in one chunk; live
-//! bytes of a group are disjoint, which is checked again with what is live when the units are blocked.
+//! Properties: the units of an extent are pages of one span each, with slots smaller than a page; an extent lies in one
+//! chunk; live bytes of a group are disjoint, which is checked again with what is live when the units are blocked.
 
 use core::ops::Range;
 
-use super::batch::{Batch, Frozen, IMAGE_PAGES, MEMBERS, UNITS};
+use super::batch::{Batch, Frozen, IMAGE_PAGES, UNITS};
 use super::copy::runs;
 use super::pass::{
     EXTENTS, Extent, MOVES_SLICE, PAGE_WORDS, Part, Plan, SPANS_SLICE, Stage, Step, WORDS,
 };
 use super::sort::Sorting;
 use super::state::Compactor;
-use super::{Bits, CHUNK, Kernel, Spans};
+use super::{CHUNK, Kernel, Spans};
+use crate::central::page_bits;
 use crate::os::Os;
-use crate::plan::{self, Limits};
+use crate::plan::cut::{Bounds, Cutting, Run, Tables};
+use crate::plan::{self, NONE};
 use crate::stats::{Backend, degraded};
 
-/// Most spans in an extent.
-const SPANS: usize = 8;
+/// Most pages planned at once: 37 bytes each.
+const PAGES_MAX: usize = 1 << 16;
 
-/// Most extents planned at once: a kilobyte each, twice.
-const EXTENTS_MAX: usize = 8192;
+/// Most pages of an extent, and so units.
+const EXTENT_PAGES: usize = 32;
 
-/// Extents whose live bytes are noted in one slice.
-const EXTENTS_SLICE: usize = 64;
+/// Spans whose live bytes are noted in one slice, extents named in one, and steps of cutting.
+const PARTS_SLICE: usize = 64;
+const EXTENTS_SLICE: usize = 1024;
+const CUT_SLICE: u32 = 8192;
 
-/// Bounds on [`plan::reluctance`], in 1/256 bit: of a span, and of an extent (7 bits are one in 128).
+/// Bound on [`plan::reluctance`] of a span, in 1/256 bit.
 const SPAN_RELUCTANCE: u32 = 2 * 256;
-const EXTENT_RELUCTANCE: u32 = 7 * 256 / 2;
 
 /// Places in images that an extent is tried at.
 const PROBES: u32 = 4096;
 
-/// Bits of reluctance that the probes of the planner overcome: [`plan::expected_members`].
-const PROBED: u64 = 7;
+/// Bytes for a mapping from which on images get no emptier for it.
+const PRICE_MAX: u64 = 16 << 10;
 
-/// Bytes for a mapping from which on no extent ends for its price.
-const PRICE_MAX: u64 = 1 << 20;
-
-/// Pages with live bytes that an extent must have to be worth a mapping.
-const PAGES_LEAST: u32 = 3;
+/// Live bits, of 16 bytes of a page of 4 KiB, that an extent must hold for no further image to be begun instead.
+const LEAST: u32 = 4;
 
 impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Plans the extents, a slice of it at a time.
@@ -76,25 +70,24 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
             Step::Scan { at } => self.find_parts(at),
             Step::Sort => Some(self.sort_parts()),
-            Step::Cut { at } => self.find_extents(at),
-            Step::Mark { at } => self.mark_extents(at),
-            Step::Pack => self.pack_some::<WORDS>(self.plan.extents.len()),
+            Step::Mark { at } => self.mark_parts(at),
+            Step::Cut => match self.cut_runs() {
+                Some(Step::Order) if self.plan.pieces.len() < 2 => return self.without_extents(),
+                next => next,
+            },
+            Step::Order => Some(self.sort_pieces()),
+            Step::Name { at } => self.name_extents(at),
             Step::Arrange => {
-                let page = self.page;
-                self.arrange(|plan, extent| {
-                    let before = plan.extents[extent - 1];
-                    before.start + usize::from(before.pages) * page == plan.extents[extent].start
-                });
+                self.arrange(|_, _| false);
                 return match self.plan.groups {
                     0 => self.without_extents(),
                     _ => Stage::Commit { at: EXTENTS, group: 0 },
                 };
             }
             // Of classes.
-            Step::Fill { .. } | Step::Part { .. } => return self.without_extents(),
+            Step::Fill { .. } | Step::Pack | Step::Part { .. } => return self.without_extents(),
         };
         match next {
-            Some(Step::Pack) if self.plan.extents.len() < 2 => self.without_extents(),
             Some(step) => Stage::Extents { step },
             None => {
                 self.degrade(degraded::NO_MEMORY);
@@ -121,27 +114,21 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let end = self.listed.len().min(from + SPANS_SLICE);
         for at in from..end {
             let index = self.listed[at];
-            if self.notes[index as usize].merged != 0 {
-                continue;
-            }
             let Some((_, view)) = self.span_view(index as usize) else { continue };
             let live = plan::population(&view.live);
-            let reluctance = plan::reluctance(live, u32::from(view.slots));
             // Slots of whole pages save nothing, and a program may have changed the protection of an object that is
             // made of whole pages; units of single classes that save anything have no such slots.
             if view.slot_size as usize >= self.page
-                || reluctance > SPAN_RELUCTANCE
+                || plan::reluctance(live, u32::from(view.slots)) > SPAN_RELUCTANCE
                 || !self.mergeable(index as usize, &view, live, now)
             {
                 continue;
             }
-            let touched = u32::from(view.pages) - self.free_pages(&view).count_ones();
             let part = Part {
                 start: view.start,
                 span: index,
                 pages: view.pages,
-                touched: touched as u8,
-                reluctance: reluctance as u16,
+                taken: self.notes[index as usize].merged,
                 slot_size: view.slot_size,
                 live: view.live,
             };
@@ -161,187 +148,261 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     fn sort_parts(&mut self) -> Step {
         let Plan { sorting, parts, .. } = &mut self.plan;
         if sorting.step(parts, |part| part.start, MOVES_SLICE) {
-            Step::Cut { at: 0 }
+            Step::Mark { at: 0 }
         } else {
             Step::Sort
         }
     }
 
-    /// Cuts parts into extents; `None` if there is no memory.
-    fn find_extents(&mut self, from: usize) -> Option<Step> {
+    /// Notes the live bytes of pages, and which lie side by side; `None` if there is no memory.
+    fn mark_parts(&mut self, from: usize) -> Option<Step> {
         if from == 0 {
-            self.plan.extents.clear();
-            self.plan.mappings = 0;
+            self.plan.pages.clear();
+            self.plan.begins.clear();
+            self.plan.homes.clear();
+            self.plan.runs.clear();
         }
-        let (parts, price) = (&self.plan.parts, self.plan.price);
-        let mut first = from;
-        while first < parts.len() && self.plan.extents.len() < EXTENTS_MAX {
-            if first - from >= SPANS_SLICE {
-                return Some(Step::Cut { at: first });
+        let end = self.plan.parts.len().min(from + PARTS_SLICE);
+        for at in from..end {
+            let part = self.plan.parts[at];
+            if self.plan.pages.len() + usize::from(part.pages) > PAGES_MAX {
+                return self.begin_to_cut();
             }
-            let start = parts[first].start;
-            let (mut pages, mut touched, mut reluctance) = (0, 0, 0);
-            let mut end = first;
-            for part in parts[first..].iter().take(SPANS) {
-                let at = start + pages * self.page;
-                let more = pages as u64 * u64::from(part.reluctance)
-                    + u64::from(part.pages) * u64::from(reluctance);
-                let fits = part.start == at
-                    && pages + usize::from(part.pages) <= IMAGE_PAGES
-                    && start / CHUNK == part.start / CHUNK
-                    && reluctance + u32::from(part.reluctance) <= EXTENT_RELUCTANCE
-                    && (touched < PAGES_LEAST || more * self.page as u64 <= price * PROBED * 256);
-                if end > first && !fits {
-                    break;
-                }
-                pages += usize::from(part.pages);
-                touched += u32::from(part.touched);
-                reluctance += u32::from(part.reluctance);
-                end += 1;
+            for page in (0..part.pages).filter(|page| part.taken >> page & 1 == 0) {
+                self.mark_page(at as u32, part, page)?;
             }
-            let ends = |last: &Extent| last.start + usize::from(last.pages) * self.page;
-            let follows = self.plan.extents.last().is_some_and(|last| ends(last) == start);
-            let more = self.aliases.mappings_for(start, pages * self.page, follows);
-            // What lies between two aliases is a mapping as it is.
-            if touched >= PAGES_LEAST || touched > 0 && more == 0 {
-                let extent = Extent {
-                    start,
-                    first: first as u32,
-                    spans: (end - first) as u8,
-                    pages: pages as u8,
-                };
-                self.plan.mappings += more;
-                if !self.plan.extents.push(self.os, extent) {
-                    return None;
-                }
-            }
-            first = end;
         }
-        if self.plan.mappings > self.mappings_left() && price < PRICE_MAX {
-            self.plan.price = 2 * price;
-            return Some(Step::Cut { at: 0 });
-        }
-        let members = 2 * MEMBERS as u32;
-        let limits = Limits { members, probes: PROBES, slides: PAGE_WORDS, ..Limits::DEFAULT };
-        self.room_for::<WORDS>(self.plan.extents.len(), limits).then_some(Step::Mark { at: 0 })
+        if end < self.plan.parts.len() { Some(Step::Mark { at: end }) } else { self.begin_to_cut() }
     }
 
-    /// Notes the live bytes of extents; `None` if there is no memory.
-    fn mark_extents(&mut self, from: usize) -> Option<Step> {
-        let end = self.plan.extents.len().min(from + EXTENTS_SLICE);
-        let page = self.page;
-        for at in from..end {
-            let extent = self.plan.extents[at];
-            self.plan.moved[at] = IMAGE_PAGES as u8 - extent.pages;
-            if !self.plan.bits.resize(self.os, (at + 1) * WORDS, 0) {
+    /// Notes a page of a part; `None` if there is no memory.
+    fn mark_page(&mut self, at: u32, part: Part, page: u8) -> Option<()> {
+        let start = part.start + usize::from(page) * self.page;
+        let number = self.plan.pages.len() as u32;
+        let follows = !start.is_multiple_of(CHUNK)
+            && self.plan.homes.last().is_some_and(|home| self.home(*home) + self.page == start);
+        if !follows {
+            let run = Run { first: number, end: number, after: Run::NOWHERE };
+            self.plan.runs.push(self.os, run).then_some(())?;
+        }
+        if let Some(run) = self.plan.runs.last_mut() {
+            run.end = number + 1;
+        }
+        let bits = self.page_bits(part.slot_size, page, &part.live);
+        let noted = self.plan.pages.push(self.os, bits)
+            && self.plan.begins.push(self.os, page == 0)
+            && self.plan.homes.push(self.os, at << 4 | u32::from(page));
+        noted.then_some(())
+    }
+
+    /// The address of a page by the part and the page of it.
+    fn home(&self, home: u32) -> usize {
+        self.plan.parts[(home >> 4) as usize].start + (home & 15) as usize * self.page
+    }
+
+    /// Begins to cut the runs, with as many mappings as are left; `None` if there is no memory.
+    fn begin_to_cut(&mut self) -> Option<Step> {
+        let edges = |run: &Run| {
+            let start = self.home(self.plan.homes[run.first as usize]);
+            self.aliases.mappings_for(start, (run.end - run.first) as usize * self.page, false)
+        };
+        // A run takes what its edges add, and one for each place where it is cut.
+        let taken: usize = self.plan.runs.iter().map(edges).sum();
+        let most = self.mappings_left().saturating_add(self.plan.runs.len()).saturating_sub(taken);
+        let plan = &mut self.plan;
+        plan.live = plan.pages.iter().map(|page| u64::from(plan::population(page))).sum();
+        plan.begun = images(plan.live, plan.price);
+        let room = (plan.begun + plan.begun / 2 + 8) as usize * IMAGE_PAGES;
+        plan.cutting = Cutting::new();
+        plan.pieces.clear();
+        plan.queue.clear();
+        let is_room = plan.images.resize(self.os, room, [0; PAGE_WORDS])
+            && plan.queue.resize(self.os, plan.runs.len(), Default::default())
+            && plan.pieces.resize(self.os, most.min(plan.pages.len()), Default::default());
+        is_room.then_some(Step::Cut)
+    }
+
+    /// Cuts runs where they fit, a slice of it; `None` if there is no memory.
+    fn cut_runs(&mut self) -> Option<Step> {
+        let plan = &mut self.plan;
+        let live = plan.live;
+        let bounds = Bounds {
+            image_pages: IMAGE_PAGES,
+            piece_pages: EXTENT_PAGES,
+            probes: PROBES,
+            images: plan.begun,
+            least: LEAST,
+        };
+        let mut tables = Tables {
+            pages: &plan.pages,
+            begins: &plan.begins,
+            runs: &mut plan.runs,
+            queue: &mut plan.queue,
+            images: &mut plan.images,
+            pieces: &mut plan.pieces,
+        };
+        let Some(cut) = plan.cutting.step(&mut tables, bounds, CUT_SLICE) else {
+            return Some(Step::Cut);
+        };
+        if cut.full {
+            let price = plan.price;
+            let left = plan.cutting.left().max(1);
+            // What is placed last takes most pieces.
+            let times = live / (live - left.min(live - 1)).max(1);
+            plan.price <<= (1 + 2 * times.max(1).ilog2()).min(4);
+            self.lacks_mappings();
+            if price < PRICE_MAX {
+                return Some(Step::Mark { at: 0 });
+            }
+        }
+        let plan = &mut self.plan;
+        plan.pieces.truncate(cut.pieces);
+        plan.groups = cut.images;
+        plan.sorting = Sorting::new(cut.pieces);
+        Some(Step::Order)
+    }
+
+    fn sort_pieces(&mut self) -> Step {
+        let Plan { sorting, pieces, .. } = &mut self.plan;
+        if sorting.step(pieces, |piece| piece.first as usize, MOVES_SLICE) {
+            Step::Name { at: 0 }
+        } else {
+            Step::Order
+        }
+    }
+
+    /// Notes where extents are and which share an image; `None` if there is no memory.
+    fn name_extents(&mut self, from: usize) -> Option<Step> {
+        let (pieces, images) = (self.plan.pieces.len(), self.plan.groups as usize);
+        if from == 0 {
+            let plan = &mut self.plan;
+            plan.sizes.clear();
+            let is_room = plan.sizes.resize(self.os, images.max(pieces), 0)
+                && plan.group.resize(self.os, pieces, NONE)
+                && plan.members.resize(self.os, pieces, 0)
+                && plan.starts.resize(self.os, pieces + 1, 0);
+            if !is_room {
                 return None;
             }
-            for part in extent.first..extent.first + u32::from(extent.spans) {
-                let part = self.plan.parts[part as usize];
-                let offset = part.start - extent.start;
-                let bits = &mut self.plan.bits[at * WORDS..];
-                let len = usize::from(part.pages) * page;
-                for run in runs(part.live, part.slot_size as usize, 0, len) {
-                    for (word, mask) in words_of(offset + run.start..offset + run.end, page) {
-                        bits[word] |= mask;
-                    }
-                }
-            }
         }
-        Some(if end < self.plan.extents.len() { Step::Mark { at: end } } else { Step::Pack })
+        let end = pieces.min(from + EXTENTS_SLICE);
+        for at in from..end {
+            let piece = self.plan.pieces[at];
+            let home = self.plan.homes[piece.first as usize];
+            let start = self.home(home);
+            let extent = Extent { start, first: home >> 4, pages: piece.pages, at: piece.at };
+            if !self.plan.extents.push(self.os, extent) {
+                return None;
+            }
+            self.plan.group[at] = piece.image;
+            self.plan.sizes[piece.image as usize] += 1;
+        }
+        if end < pieces {
+            return Some(Step::Name { at: end });
+        }
+        let Plan { group, sizes, groups, .. } = &mut self.plan;
+        *groups = plan::drop_single(group, pieces, sizes, *groups);
+        Some(Step::Arrange)
     }
 
-    /// Blocks the spans of these extents of a planned group that still fit together, and with `union`. Those that do
+    /// Blocks the units of these extents of a planned group that still fit together, and with `union`. Those that do
     /// not are left. Returns the member to go on with: a batch may be full.
     pub(super) fn block_extents(
         &mut self,
         group: u32,
         members: Range<u32>,
         union: &mut [u64; WORDS],
-        left: &mut usize,
         batch: &mut Batch<S::Ref>,
     ) -> u32 {
         for member in members.clone() {
             let place = self.plan.members[member as usize] as usize;
-            let (extent, moved) = (self.plan.extents[place], self.plan.moved[place]);
-            if batch.len() + usize::from(extent.spans) > UNITS {
+            let extent = self.plan.extents[place];
+            if batch.len() + usize::from(extent.pages) > UNITS {
                 return member;
             }
-            if !self.affords(left, extent.start, usize::from(extent.pages) * self.page) {
-                continue;
-            }
-            for part in extent.first..extent.first + u32::from(extent.spans) {
-                let part = self.plan.parts[part as usize];
-                let offset = part.start - extent.start + usize::from(moved) * self.page;
-                let unit = self.block_part(part, offset, group, union);
-                if let Some(unit) = unit {
-                    let len = usize::from(part.pages) * self.page;
-                    for run in runs(unit.live, unit.slot_size as usize, 0, len) {
-                        for (word, mask) in
-                            words_of(offset + run.start..offset + run.end, self.page)
-                        {
-                            union[word] |= mask;
-                        }
+            let end = extent.start + usize::from(extent.pages) * self.page;
+            let (mut at, mut next) = (extent.start, extent.first as usize);
+            while at < end {
+                let part = self.plan.parts[next];
+                let from = ((at - part.start) / self.page) as u8;
+                let to = ((end - part.start) / self.page).min(usize::from(part.pages)) as u8;
+                let image_page = extent.at + ((at - extent.start) / self.page) as u8;
+                if let Some(unit) = self.block_part(part, from..to, image_page, group, union) {
+                    for (word, mask) in self.words_of_unit(&unit) {
+                        union[word] |= mask;
                     }
                     batch.push(unit);
                 }
+                at = part.start + usize::from(to) * self.page;
+                next += 1;
             }
         }
         members.end
     }
 
-    /// Blocks a span of an extent, `offset` bytes into the image, if it still is what was planned with and fits into
-    /// `union`.
+    /// Blocks pages of a span, if it still is what was planned with and they fit into `union`.
     fn block_part(
         &mut self,
         part: Part,
-        offset: usize,
+        pages: Range<u8>,
+        image_page: u8,
         group: u32,
         union: &[u64; WORDS],
     ) -> Option<Frozen<S::Ref>> {
         let (span, view) = self.span_view(part.span as usize)?;
+        let merged = self.notes[part.span as usize].merged;
         if view.start != part.start
             || view.slot_size != part.slot_size
-            || self.notes[part.span as usize].merged != 0
+            || merged & page_bits(&pages) != 0
         {
             return None;
         }
-        let live = self.spans.block(span, view.generation, 0..part.pages)?;
-        if plan::population(&live) == 0 || self.meets(&live, view.slot_size, part, offset, union) {
-            self.spans.unblock(span, view.generation, 0..part.pages);
-            return None;
-        }
-        Some(Frozen {
+        let live = self.spans.block(span, view.generation, pages.clone())?;
+        let (live, phase) = self.page_window(view.slot_size, &pages, &live);
+        let start = part.start + usize::from(pages.start) * self.page;
+        let unit = Frozen {
             span,
             index: part.span,
             generation: view.generation,
-            page: 0,
-            pages: part.pages,
-            start: part.start,
+            page: pages.start,
+            pages: pages.len() as u8,
+            start,
             live,
             slot_size: view.slot_size,
-            phase: 0,
-            image_page: (offset / self.page) as u8,
+            phase,
+            image_page,
             group,
-            bytes: part.start,
-        })
+            bytes: start,
+        };
+        let meets = self.words_of_unit(&unit).any(|(word, mask)| union[word] & mask != 0);
+        if plan::population(&live) == 0 || meets {
+            self.spans.unblock(span, view.generation, pages);
+            return None;
+        }
+        Some(unit)
     }
 
-    /// Whether live bytes of the span are taken in `union`.
-    fn meets(
+    /// The words of an image, and the bits in each, that live bytes of a unit take.
+    fn words_of_unit(
         &self,
-        live: &Bits,
-        slot_size: u32,
-        part: Part,
-        offset: usize,
-        union: &[u64; WORDS],
-    ) -> bool {
-        let len = usize::from(part.pages) * self.page;
-        runs(*live, slot_size as usize, 0, len).any(|run| {
-            words_of(offset + run.start..offset + run.end, self.page)
-                .any(|(word, mask)| union[word] & mask != 0)
-        })
+        unit: &Frozen<S::Ref>,
+    ) -> impl Iterator<Item = (usize, u64)> + use<S, K, O> {
+        let (page, at) = (self.page, usize::from(unit.image_page) * self.page);
+        let len = usize::from(unit.pages) * page;
+        runs(unit.live, unit.slot_size as usize, unit.phase as usize, len)
+            .flat_map(move |run| words_of(at + run.start..at + run.end, page))
     }
+}
+
+/// With how many images cutting begins for so many live bits where a mapping counts for `price` bytes: three in eight
+/// of an image filled at 4 KiB, five at 1 KiB, which is where what is saved for the last mapping is worth it in Redis.
+fn images(live: u64, price: u64) -> u32 {
+    let price = price.clamp(1, PRICE_MAX);
+    let power = u64::from(price.ilog2());
+    // In 1/256 each.
+    let log = power * 256 + ((price << 8 >> power) - 256);
+    let share = 510u64.saturating_sub(35 * log / 256).clamp(32, 200);
+    (live * 256).div_ceil(share * IMAGE_PAGES as u64 * 64 * PAGE_WORDS as u64).max(1) as u32
 }
 
 /// The words, and the bits in each, of the granules that these bytes of an extent overlap: a page has 256 granules.

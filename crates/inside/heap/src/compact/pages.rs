@@ -64,7 +64,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.arrange(|_, _| false);
                 return Stage::Commit { at: PAGES, group: 0 };
             }
-            Step::Fill { .. } | Step::Cut { .. } => return self.after_classes(),
+            Step::Fill { .. } | Step::Cut | Step::Order | Step::Name { .. } => {
+                return self.after_classes();
+            }
         };
         if next.is_none() {
             self.degrade(degraded::NO_MEMORY);
@@ -171,8 +173,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             start: view.start,
             span: index as u32,
             pages: view.pages,
-            touched: 0,
-            reluctance: 0,
+            taken: 0,
             slot_size: view.slot_size,
             live: view.live,
         };
@@ -180,8 +181,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     /// Which equal parts of a page have live bytes.
-    fn page_bits(&self, slot_size: u32, page: u8, live: &Bits) -> [u64; PAGE_WORDS] {
-        let (window, phase) = self.page_window(slot_size, page, live);
+    pub(super) fn page_bits(&self, slot_size: u32, page: u8, live: &Bits) -> [u64; PAGE_WORDS] {
+        let (window, phase) = self.page_window(slot_size, &(page..page + 1), live);
         let mut bits = [0; PAGE_WORDS];
         for run in runs(window, slot_size as usize, phase as usize, self.page) {
             for (word, mask) in words_of(run, self.page) {
@@ -191,11 +192,16 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         bits
     }
 
-    /// The live slots of a page, the first being one that overlaps its start, and the bytes of that before the page.
-    fn page_window(&self, slot_size: u32, page: u8, live: &Bits) -> (Bits, u32) {
-        let (from, slot) = (usize::from(page) * self.page, slot_size as usize);
-        let phase = from % slot;
-        (window(live, from / slot, (phase + self.page).div_ceil(slot)), phase as u32)
+    /// The live slots of some pages, the first being one that overlaps their start, and the bytes of that before them.
+    pub(super) fn page_window(
+        &self,
+        slot_size: u32,
+        pages: &Range<u8>,
+        live: &Bits,
+    ) -> (Bits, u32) {
+        let (from, slot) = (usize::from(pages.start) * self.page, slot_size as usize);
+        let (phase, len) = (from % slot, pages.len() * self.page);
+        (window(live, from / slot, (phase + len).div_ceil(slot)), phase as u32)
     }
 
     /// Notes the live bytes of pages; `None` if there is no memory.
@@ -248,7 +254,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.spans.unblock(span, view.generation, range);
                 continue;
             }
-            let (live, phase) = self.page_window(view.slot_size, candidate.page, &live);
+            let (live, phase) = self.page_window(view.slot_size, &range, &live);
             batch.push(Frozen {
                 span,
                 index: candidate.span,

@@ -7,6 +7,7 @@ use super::sort::Sorting;
 use super::table::Table;
 use super::{Bits, SpanView};
 use crate::os::Os;
+use crate::plan::cut::{Cutting, Page, Piece, Queued, Run};
 use crate::plan::{Geometry, Limits, Packing};
 
 /// Spans looked at in one slice of planning.
@@ -68,8 +69,12 @@ pub(super) enum Step {
     Fill { at: usize },
     /// What was found is sorted by address.
     Sort,
-    /// Spans side by side are cut into extents.
-    Cut { at: usize },
+    /// Runs of sparse pages are cut into extents.
+    Cut,
+    /// These are sorted by address.
+    Order,
+    /// What each consists of is noted.
+    Name { at: usize },
     /// What lives in each unit or extent is noted.
     Mark { at: usize },
     /// They are put into groups.
@@ -118,20 +123,20 @@ pub(crate) struct Part {
     pub(super) start: usize,
     pub(super) span: u32,
     pub(super) pages: u8,
-    /// Pages with live bytes when it was looked at.
-    pub(super) touched: u8,
-    pub(super) reluctance: u16,
+    /// Pages that are merged already.
+    pub(super) taken: u16,
     pub(super) slot_size: u32,
     pub(super) live: Bits,
 }
 
-/// Spans side by side: `parts[first..][..spans]`.
+/// Pages side by side, of spans from `parts[first]` on.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub(super) start: usize,
     pub(super) first: u32,
-    pub(super) spans: u8,
     pub(super) pages: u8,
+    /// Page of the image that its first page shares.
+    pub(super) at: u8,
 }
 
 /// Words of the bitmap of a page, by byte, and of an image.
@@ -149,7 +154,7 @@ pub(super) struct Growing {
     /// Pages of its image.
     pub(super) length: u8,
     /// Pages of its image that have bytes; none before the first part is mapped, and the rest is not known then.
-    pub(super) pages: u32,
+    pub(super) pages: u64,
     /// Segment of its image and first page there.
     pub(super) place: (u32, u32),
     /// Its record.
@@ -165,16 +170,25 @@ pub(crate) struct Plan {
     pub units: Table<Candidate>,
     /// Sparse spans by address, and the extents that they make; empty while a class is planned.
     pub(super) parts: Table<Part>,
+    /// Their pages: live bits, whether each is the first of its span, and which page of which part it is.
+    pub(super) pages: Table<Page>,
+    pub(super) begins: Table<bool>,
+    pub(super) homes: Table<u32>,
+    /// Pages side by side, and what is cut from them.
+    pub(super) runs: Table<Run>,
+    pub(super) queue: Table<Queued>,
+    pub(super) images: Table<Page>,
+    pub(super) pieces: Table<Piece>,
+    pub(super) cutting: Cutting,
+    /// Live bits of all pages, and images that cutting begins with.
+    pub(super) live: u64,
+    pub(super) begun: u32,
     /// Bytes that a mapping is taken to cost where they are cut into extents.
     pub(super) price: u64,
-    /// Mappings that all of them would add.
-    pub(super) mappings: usize,
     pub extents: Table<Extent>,
     pub(super) order: Table<u32>,
     pub(super) group: Table<u32>,
     pub(super) sizes: Table<u32>,
-    /// By how many pages each extent is moved in its image.
-    pub(super) moved: Table<u8>,
     /// Units by group, and where each group's begin.
     pub members: Table<u32>,
     pub starts: Table<u32>,
@@ -211,13 +225,21 @@ impl Plan {
             shape: None,
             units: Table::new(),
             parts: Table::new(),
+            pages: Table::new(),
+            begins: Table::new(),
+            homes: Table::new(),
+            runs: Table::new(),
+            queue: Table::new(),
+            images: Table::new(),
+            pieces: Table::new(),
+            cutting: Cutting::new(),
+            live: 0,
+            begun: 0,
             price: 0,
-            mappings: 0,
             extents: Table::new(),
             order: Table::new(),
             group: Table::new(),
             sizes: Table::new(),
-            moved: Table::new(),
             members: Table::new(),
             starts: Table::new(),
             bits: Table::new(),
@@ -260,11 +282,11 @@ impl Plan {
         }
         let (begin, end) = (self.starts[group as usize], self.starts[group as usize + 1]);
         let members = (begin..end).map(|member| self.members[member as usize] as usize);
-        let (extents, moved) = (&self.extents, &self.moved);
+        let extents = &self.extents;
         let length = if extents.is_empty() {
             self.geometry.pages
         } else {
-            members.map(|extent| extents[extent].pages + moved[extent]).max().unwrap_or(0)
+            members.map(|extent| extents[extent].pages + extents[extent].at).max().unwrap_or(0)
         };
         let (place, record) = ((0, 0), 0);
         self.growing = Some(Growing { group, next, union, length, pages: 0, place, record });
@@ -279,7 +301,13 @@ impl Plan {
         self.order.release(os);
         self.group.release(os);
         self.sizes.release(os);
-        self.moved.release(os);
+        self.pages.release(os);
+        self.begins.release(os);
+        self.homes.release(os);
+        self.runs.release(os);
+        self.queue.release(os);
+        self.images.release(os);
+        self.pieces.release(os);
         self.members.release(os);
         self.starts.release(os);
         self.bits.release(os);

@@ -34,6 +34,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::batch::{BATCH, Batch, Frozen, IMAGE_PAGES, PageRun, UNITS};
 use super::copy::{copy, runs};
 use super::groups::{END, Merged};
+use super::pass::PAGE_WORDS;
 use super::state::{Compactor, add};
 use super::{BarrierSupport, Errno, Kernel, Registration, Spans, Sys};
 use crate::os::Os;
@@ -68,13 +69,25 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let next = if self.plan.extents.is_empty() {
                 self.block_group(group, left.start..end, &mut union, &mut spare, &mut batch)
             } else {
-                self.block_extents(group, left.start..end, &mut union, &mut spare, &mut batch)
+                self.block_extents(group, left.start..end, &mut union, &mut batch)
             };
             if next == left.start && before > 0 {
                 break;
             }
             let pages = self.plan.growing(group).map_or(0, |growing| growing.pages);
-            if !self.worth_it(&batch, before, pages) {
+            if batch.len == before && next < left.end {
+                // None of these is as it was, but there are others.
+                self.plan.grow(group, next, union);
+                break;
+            }
+            let is_worth_it = if self.plan.extents.is_empty() {
+                self.worth_it(&batch, before, pages)
+            } else {
+                let ranges = batch.stretches(before, batch.len, self.page).take(2).count();
+                let shares = ranges > 1 || pages != 0 || next < left.end;
+                ranges > 0 && shares && self.extents_pay(group)
+            };
+            if !is_worth_it {
                 for unit in batch.cut(before) {
                     self.unblock_unit(&unit);
                 }
@@ -122,7 +135,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Whether the units from `first` on save more than their mappings and the work cost; `taken`: pages of the image
     /// that members of the group have already.
-    fn worth_it(&self, batch: &Batch<S::Ref>, first: usize, taken: u32) -> bool {
+    fn worth_it(&self, batch: &Batch<S::Ref>, first: usize, taken: u64) -> bool {
         let (mut union, mut pages) = (taken, taken.count_ones());
         for unit in batch.units().skip(first) {
             let touched = unit.touched(self.page);
@@ -130,12 +143,34 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             pages += touched.count_ones();
         }
         let mappings = batch.stretches(first, batch.len, self.page).count() as u64;
-        let saved = u64::from(pages - union.count_ones()) * self.page as u64;
-        let work = mappings * self.unit_ns / 1000;
         mappings >= if taken == 0 { 2 } else { 1 }
-            && saved
-                > mappings * u64::from(self.settings.mapping_price)
-                    + work * u64::from(self.settings.work_price)
+            && self.pays(mappings, pages - union.count_ones())
+    }
+
+    /// Whether so many mappings are worth the pages that they save.
+    fn pays(&self, mappings: u64, saved: u32) -> bool {
+        let work = mappings * self.unit_ns / 1000;
+        u64::from(saved) * self.page as u64
+            > mappings * u64::from(self.settings.mapping_price)
+                + work * u64::from(self.settings.work_price)
+    }
+
+    /// Whether the extents of a group, all together, save more than their mappings and the work cost: those of a part
+    /// may lie side by side in the image.
+    fn extents_pay(&self, group: u32) -> bool {
+        let plan = &self.plan;
+        let members =
+            plan.starts[group as usize] as usize..plan.starts[group as usize + 1] as usize;
+        let (mut union, mut pages) = (0u64, 0);
+        for member in &plan.members[members.clone()] {
+            let piece = plan.pieces[*member as usize];
+            let own = &plan.pages[piece.first as usize..][..usize::from(piece.pages)];
+            for (at, _) in own.iter().enumerate().filter(|(_, page)| **page != [0; PAGE_WORDS]) {
+                union |= 1 << (usize::from(piece.at) + at);
+                pages += 1;
+            }
+        }
+        self.pays(members.len() as u64, pages - union.count_ones())
     }
 
     /// Freezes the batch, copies and maps its groups, and wakes the waiters. Returns the first group that was let go,
@@ -365,7 +400,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         &mut self,
         group: u32,
         units: &[Option<Frozen<S::Ref>>],
-        pages: u32,
+        pages: u64,
     ) -> Option<(u32, u32)> {
         let stage = self.stage_at as *mut u8;
         let growing = self.plan.growing(group).copied();
@@ -401,7 +436,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let count = (left >> first).trailing_ones() as usize;
-            left &= !((((1u64 << count) - 1) << first) as u32);
+            left &= !(u64::MAX >> (64 - count) << first);
             let offset = (place.1 as usize + first) * self.page;
             let part = &bytes[first * self.page..(first + count) * self.page];
             self.kernel.image_write(image, offset, part).ok()?;

@@ -233,12 +233,17 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
         let rest = left.checked_sub(self.aliases.mappings_for(start, len, false));
         *left = rest.unwrap_or(*left);
         if rest.is_none() {
-            self.stopped = if self.settings.by_limit { Stop::Limit } else { Stop::Fork };
-            if self.settings.by_limit {
-                self.degrade(degraded::VMA_BUDGET);
-            }
+            self.lacks_mappings();
         }
         rest.is_some()
+    }
+
+    /// Notes that more mappings would save more.
+    pub(super) fn lacks_mappings(&mut self) {
+        self.stopped = if self.settings.by_limit { Stop::Limit } else { Stop::Fork };
+        if self.settings.by_limit {
+            self.degrade(degraded::VMA_BUDGET);
+        }
     }
 
     pub(super) fn can_merge(&self) -> bool {
@@ -294,6 +299,14 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             self.stage_at = self.os.map(self.stage_len(), self.page) as usize;
         }
         self.stage_at
+    }
+
+    /// Gives the memory of that area back until it is needed again.
+    pub(super) fn clear_stage(&self) {
+        if self.stage_at != 0 {
+            // SAFETY: the area is the engine's own anonymous memory, and nothing in it is used between two passes.
+            unsafe { self.kernel.decommit(self.stage_at, self.stage_len()) };
+        }
     }
 
     /// Pages that this pass may still offer.

@@ -83,6 +83,11 @@ impl<T: Copy> Table<T> {
         true
     }
 
+    /// Forgets the values from `len` on and keeps the memory.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Forgets the values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.len = 0;

@@ -7,7 +7,7 @@
 //! Properties (tested): the outcome does not depend on how the work is cut; a slice exceeds its
 //! work by what one bitmap takes.
 
-use super::{Limits, NONE, Scratch, disjoint, drop_single, population};
+use super::{Limits, NONE, Scratch, disjoint, drop_single, join, population};
 
 /// Ranks of bitmaps: by falling population, the empty ones last.
 const RANKS: usize = 258;
@@ -152,7 +152,7 @@ impl Packing {
         scratch: &mut Scratch<'_, W>,
         group: &mut [u32],
     ) -> u32 {
-        let Scratch { order, unions, sizes, moved } = scratch;
+        let Scratch { order, unions, sizes } = scratch;
         let unit = order[self.next] as usize;
         self.next += 1;
         let is_full = |group: u32, unions: &[[u64; W]], sizes: &[u32]| {
@@ -161,46 +161,29 @@ impl Packing {
         while self.first_open < self.groups && is_full(self.first_open, unions, sizes) {
             self.first_open += 1;
         }
-        let room = if limits.slides > 0 { usize::from(moved[unit]) } else { 0 };
-        let (mine, places) = (&bits[unit][..W - room * limits.slides], room + 1);
-        let half = (limits.probes / 2 / places as u32).max(1);
+        let half = (limits.probes / 2).max(1);
         let hosts = self.dense.min(half);
         let dense = (0..hosts).map(|at| order[self.host(at)]);
         let oldest = self.first_open..self.groups.min(self.first_open.saturating_add(half));
         let newest = (oldest.end.max(self.groups.saturating_sub(half))..self.groups).rev();
         let mut probes = 0;
-        let found = dense.chain(oldest).chain(newest).find_map(|candidate| {
-            if sizes[candidate as usize] >= limits.members {
-                probes += 1;
-                return None;
-            }
-            let union = &unions[candidate as usize];
-            if limits.slides == 0 {
-                probes += 1;
-                return disjoint(union, &bits[unit]).then_some((candidate, 0));
-            }
-            let place = (0..places).find(|place| {
-                probes += 1;
-                fits_at(&union[place * limits.slides..], mine)
-            })?;
-            Some((candidate, place))
+        let found = dense.chain(oldest).chain(newest).find(|candidate| {
+            probes += 1;
+            sizes[*candidate as usize] < limits.members
+                && disjoint(&unions[*candidate as usize], &bits[unit])
         });
         if found.is_none() && self.dense > 0 {
             self.turn = (self.turn + half) % self.dense;
         }
-        let (chosen, place) = found.unwrap_or_else(|| {
+        let chosen = found.unwrap_or_else(|| {
             unions[self.groups as usize] = [0; W];
             sizes[self.groups as usize] = 0;
             self.groups += 1;
-            (self.groups - 1, 0)
+            self.groups - 1
         });
-        let taken = &mut unions[chosen as usize][place * limits.slides..];
-        taken.iter_mut().zip(mine).for_each(|(word, more)| *word |= more);
+        join(&mut unions[chosen as usize], &bits[unit]);
         sizes[chosen as usize] += 1;
         group[unit] = chosen;
-        if limits.slides > 0 {
-            moved[unit] = place as u8;
-        }
         if let Some((dense, full)) = limits.dense {
             let live = population(&unions[chosen as usize]);
             if found.is_none() && live >= dense {
@@ -221,12 +204,6 @@ impl Packing {
     fn host(&self, after: u32) -> usize {
         (self.dense - 1 - (self.turn + after) % self.dense) as usize
     }
-}
-
-/// Whether no bit is taken where the bitmap is moved to.
-fn fits_at(taken: &[u64], bits: &[u64]) -> bool {
-    let common = |(a, b): (&[u64], &[u64])| a.iter().zip(b).fold(0, |all, (a, b)| all | (a & b));
-    taken.chunks(4).zip(bits.chunks(4)).all(|pair| common(pair) == 0)
 }
 
 /// Steps that going through a bitmap takes.
