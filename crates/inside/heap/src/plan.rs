@@ -14,7 +14,8 @@
 //!
 //! Algorithm ([`pack`]): units by falling number of live slots (first fit decreasing). Each is tried
 //! against the open groups: half the probes from the oldest (fullest) one on, half from the newest
-//! back. If none has room, it opens a group. Groups without room for anything leave the front. [`Packing`] does the same in slices.
+//! back. If none has room, it opens a group. Groups without room for anything leave the front. [`Packing`] does the
+//! same in slices.
 //! [`arrange`] then puts images in an order in which as many as possible follow a neighbour.
 //! The random pairing of the paper (Mesh, PLDI 2019, section 3.3, `SplitMesher`) finds pairs only;
 //! this finds groups of any size, exactly, in one pass.

@@ -146,7 +146,7 @@ impl Cutting {
         Self { next: 0, queued: 0, pieces: 0, images: 0, begun: false, left: 0, turn: 0 }
     }
 
-    /// Goes on for about `work` steps, of about ten nanoseconds. Returns what came of it once all is done. Every call of
+    /// Goes on for about `work` steps, of ten nanoseconds or so. Returns what came of it once all is done. Each call of
     /// one cutting is given the same input and what the last one left in the tables.
     ///
     /// # Panics
