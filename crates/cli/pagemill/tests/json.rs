@@ -212,7 +212,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
             "reproduce",
             vec!["reproduce", "throughput", "--quick", "--json", "-o", &results]
                 .into_iter()
-                .chain(["--reps", "1", "--scale", "0.01", "--settle", "0", "--arms", "glibc"])
+                .chain(["--reps", "1", "--scale", "0.01", "--arms", "glibc"])
                 .collect(),
         ),
         ("collect", vec!["collect", &results, "--json"]),

@@ -67,7 +67,7 @@ fn recordings() -> &'static Recordings {
         let results = room.path().join("results");
         let run = ran(pagemill()
             .args(["reproduce", "throughput", "--quick", "--reps", "1", "--scale", "0.01"])
-            .args(["--settle", "0", "--arms", "glibc", "-o"])
+            .args(["--arms", "glibc", "-o"])
             .arg(&results));
         // A program of so small a size may be too short to be measured, which is no failure.
         assert_eq!(run.code(), Some(0), "{run:?}");

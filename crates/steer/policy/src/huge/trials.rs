@@ -78,9 +78,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of an arm that can be carried out here, without a piece.
-    pub const OFFERED: Self = Self { offered: true, len: 0, costs: [0; KEPT] };
-
     /// Whether the arm can be carried out here.
     #[must_use]
     pub const fn is_offered(&self) -> bool {
