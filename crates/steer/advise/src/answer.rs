@@ -459,8 +459,8 @@ impl Advice {
             .collect();
         json!({
             "lever": arm.lever.name(),
-            "what": arm.lever.words()[1],
-            "needs": arm.lever.words()[2],
+            "what": arm.lever.what(),
+            "needs": arm.lever.needs(),
             "state": state(arm),
             "why": self.why(runs, number),
             "estimate": {

@@ -523,8 +523,8 @@ impl Estimates {
         let lever = |(lever, estimate, start): &(&dyn Lever, Estimate, Result<Start, String>)| {
             json!({
                 "lever": lever.name(),
-                "what": lever.words()[1],
-                "needs": lever.words()[2],
+                "what": lever.what(),
+                "needs": lever.needs(),
                 "estimate": {
                     "memory": estimate.memory,
                     "likely": estimate.likely,

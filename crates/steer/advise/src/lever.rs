@@ -28,6 +28,16 @@ pub trait Lever: Sync {
         self.words()[0]
     }
 
+    /// What it does.
+    fn what(&self) -> &'static str {
+        self.words()[1]
+    }
+
+    /// What it needs; nothing if it needs nothing.
+    fn needs(&self) -> &'static str {
+        self.words()[2]
+    }
+
     /// How a command is started under it; an error says why that cannot be tried here.
     fn start(&self, target: &Target) -> Result<Start, String>;
 
