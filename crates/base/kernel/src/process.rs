@@ -23,6 +23,7 @@ pub mod stack;
 pub mod supervised;
 pub mod suspended;
 pub mod thread;
+pub mod typing;
 pub mod yama;
 
 use std::time::Duration;

@@ -219,3 +219,54 @@ fn runs_by_places_that_are_interrupted_end_by_the_signal() {
         assert!(told.err.contains("interrupted before anything was measured"), "{told:?}");
     }
 }
+
+/// Ways to wait for what somebody types: to read from the terminal, to ask whether it can be read, and, as editors do,
+/// to take standard error for it where standard input is empty.
+const TYPED: &str = r#"
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/select.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  char byte;
+  if (words[1][0] == 'e') {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(0, &set);
+    dup2(2, 0);
+    return select(1, &set, 0, 0, 0) < 0;
+  }
+  struct pollfd asked = {open("/dev/tty", O_RDWR), POLLIN, 0};
+  if (asked.fd < 0) return 3;
+  if (words[1][0] == 'p') poll(&asked, 1, -1);
+  return read(asked.fd, &byte, 1) < 0;
+}
+"#;
+
+/// An editor was waited for until somebody lost patience.
+#[test]
+fn who_waits_for_what_nobody_types_is_ended_with_the_way_out() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(typed) = support::compiled(&room, "typed", TYPED, &["-O1"]) else { return };
+    let typed = typed.to_str().unwrap();
+    let refused = |told: &Ran, output: &str| {
+        assert_eq!(told.code(), Some(2), "{told:?}");
+        for part in ["somebody types at the terminal", "nothing was tried", "ends by itself"] {
+            assert!(output.contains(part), "no {part:?} in {told:?}");
+        }
+    };
+    let told = pagemill_with(&["advise", "--within", "10m", "--", typed, "error"]);
+    refused(&told, &told.err);
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("there is no script(1)").unwrap_or(());
+    }
+    for way in ["read", "poll"] {
+        let advise = pagemill();
+        let line =
+            format!("{} advise --within 10m -- {typed} {way}", advise.get_program().display());
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("COLUMNS", "999");
+        let told = ran(&mut script);
+        refused(&told, &told.out);
+    }
+}

@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use pagemill_model::Nanos;
 
 use crate::observation::bytes;
+use crate::stall::IDLE;
 use crate::trial::{Ending, Run, Stage};
 
 /// Whether the command can be judged by runs of it.
@@ -18,8 +19,13 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
             Nanos::from(limit).to_string().trim()
         ),
         Ending::Stopped => bail!(
-            "{name} wants the terminal, which it cannot have here; nothing was tried (run it in its batch mode, or \
-             under script(1))"
+            "{name} waits for what somebody types at the terminal, which it cannot have here; nothing was tried (give \
+             a command that ends by itself: its batch mode, or input from a file)"
+        ),
+        Ending::Idle => bail!(
+            "{name} did nothing for {} s and was ended; nothing was tried (give a command that works and ends by \
+             itself; if it does, say how long it may take: --within 10m; a server: --load 'CLIENT')",
+            IDLE.as_secs()
         ),
         Ending::Status(status) if !status.success() => {
             let said = match run.complaint.as_str() {
@@ -76,6 +82,7 @@ pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()
 pub(crate) fn failure(run: &Run) -> Option<String> {
     match &run.ending {
         Ending::Stopped => Some("a wish for the terminal".into()),
+        Ending::Idle => Some("a rest without end".into()),
         Ending::TooLong => Some("no end in five times as long as it takes as it is".into()),
         Ending::Status(status) if !status.success() => Some(status.to_string()),
         Ending::Failed(how) => Some(how.clone()),

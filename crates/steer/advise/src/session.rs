@@ -22,7 +22,7 @@ use crate::observation::{Cold, RunObservation};
 use crate::pace::{Candidate, Pace};
 use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
-use crate::stall::Waits;
+use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};
 use crate::warm::Warmth;
 
@@ -292,7 +292,9 @@ impl<'a> Session<'a> {
         progress(first);
         let began = Instant::now();
         let mut beat = |waits| progress(first.at(began.elapsed(), waits));
-        let run = stage.run(&Start::default(), Manner { limit, marks: true }, &mut beat)?;
+        // Who says how long it may take knows that it may rest.
+        let rest = options.within.unwrap_or(IDLE);
+        let run = stage.run(&Start::default(), Manner { limit, rest, marks: true }, &mut beat)?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
@@ -458,7 +460,7 @@ impl<'a> Session<'a> {
             warmth.bring_about()?;
         }
         for _ in 0..self.batch {
-            let manner = Manner { limit: self.limit, marks: false };
+            let manner = Manner { limit: self.limit, rest: self.limit, marks: false };
             let run = self.stage.run(start, manner, &mut beat)?;
             let run = run.with_context(|| format!("{name}: cannot be started"))?;
             let ended = failure(&run).is_some();

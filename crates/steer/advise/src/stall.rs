@@ -2,8 +2,9 @@
 //!
 //! A command *rests* while it and all that it has started use no more than a twentieth of a CPU. One that has rested
 //! for [`RESTS`] while it was looked at for the first time is told of, with what it may wait for, and goes on: a
-//! program may sleep. One that the kernel has stopped, for it wants the terminal from the background, would never go
-//! on, and is given up.
+//! program may sleep. One that the kernel has stopped, for it wants the terminal from the background, or that waits for
+//! what somebody would type, would never go on, and is given up. So is one that rests for [`IDLE`], whatever it waits
+//! for, where nobody has said how long it may take.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use pagemill_model::Pid;
 
 /// A rest that is told of.
 pub const RESTS: Duration = Duration::from_secs(10);
+/// A rest that ends the first look where no time was given.
+pub const IDLE: Duration = Duration::from_secs(60);
 /// Who is stopped for so long, while nothing else of it works, stays so.
 const STOPPED: Duration = Duration::from_secs(2);
 /// What part of a CPU is no rest.
@@ -37,6 +40,8 @@ pub(crate) struct Stall<'a> {
     /// When it last worked, and its CPU time until then, seconds.
     worked: (Instant, f64),
     told: bool,
+    /// The longest rest that it may have.
+    most: Duration,
 }
 
 /// What was seen.
@@ -46,13 +51,16 @@ pub(crate) enum Found {
     Nothing,
     /// It has rested for a while.
     Rests(Waits),
-    /// It was stopped.
+    /// It was stopped, or waits for what somebody would type.
     Stopped,
+    /// It has rested for longer than it may.
+    Idle,
 }
 
 impl<'a> Stall<'a> {
-    pub fn begin(linux: &'a Linux, pid: Pid) -> Self {
-        Self { linux, pid, worked: (Instant::now(), 0.0), told: false }
+    /// Watches a command that may rest for so long.
+    pub fn begin(linux: &'a Linux, pid: Pid, most: Duration) -> Self {
+        Self { linux, pid, worked: (Instant::now(), 0.0), told: false, most }
     }
 
     /// One look, at `now`.
@@ -69,6 +77,14 @@ impl<'a> Stall<'a> {
         }
         if rested >= STOPPED && stats.iter().any(|stat| stat.state == 'T') {
             return Found::Stopped;
+        }
+        if rested >= RESTS
+            && pids.iter().any(|pid| self.linux.waits_for_typing(*pid).unwrap_or(false))
+        {
+            return Found::Stopped;
+        }
+        if rested >= self.most {
+            return Found::Idle;
         }
         if self.told || rested < RESTS {
             return Found::Nothing;
@@ -117,11 +133,12 @@ mod tests {
             [(Stdio::null(), Waits::Something), (OwnedFd::from(listener).into(), Waits::Clients)];
         for (input, waits) in inputs {
             let sleeper = sleeper(input);
-            let mut stall = Stall::begin(&linux, Pid(sleeper.id()));
+            let mut stall = Stall::begin(&linux, Pid(sleeper.id()), IDLE);
             let later = |seconds| Instant::now() + Duration::from_secs(seconds);
             assert_eq!(stall.sample(later(5)), Found::Nothing, "not long enough");
             assert_eq!(stall.sample(later(20)), Found::Rests(waits));
             assert_eq!(stall.sample(later(40)), Found::Nothing, "told once");
+            assert_eq!(stall.sample(later(61)), Found::Idle);
             end(sleeper);
         }
     }
@@ -131,7 +148,7 @@ mod tests {
         let linux = Linux::live();
         let sleeper = sleeper(Stdio::null());
         let pid = Pid(sleeper.id());
-        let mut stall = Stall::begin(&linux, pid);
+        let mut stall = Stall::begin(&linux, pid, IDLE);
         signal::send(pid, 19).unwrap();
         let (begun, end_of_patience) = (Instant::now(), Duration::from_secs(60));
         while linux.stat(pid).unwrap().state != 'T' {
@@ -141,7 +158,7 @@ mod tests {
         assert_eq!(stall.sample(Instant::now() + Duration::from_secs(5)), Found::Stopped);
         end(sleeper);
         let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let mut stall = Stall::begin(&linux, Pid(busy.id()));
+        let mut stall = Stall::begin(&linux, Pid(busy.id()), IDLE);
         while linux.stat(Pid(busy.id())).unwrap().user.is_zero() {
             assert!(begun.elapsed() < end_of_patience);
             std::thread::sleep(Duration::from_millis(5));

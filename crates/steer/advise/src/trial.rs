@@ -51,8 +51,11 @@ pub enum Ending {
     Failed(String),
     /// It was ended, for it took too long.
     TooLong,
-    /// It was ended, for the kernel had stopped it: it wants the terminal, and runs in the background.
+    /// It was ended, for the kernel had stopped it: it wants the terminal, and runs in the background. Or it waited for
+    /// what somebody would type.
     Stopped,
+    /// It was ended, for it did nothing for longer than it may.
+    Idle,
     /// The kernel killed a process of it for want of memory, whatever became of the others. `limit`: the least of its
     /// control groups, bytes, if there is one.
     Starved {
@@ -107,6 +110,8 @@ pub struct Stage<'a> {
 pub struct Manner {
     /// The longest that it may take.
     pub limit: Duration,
+    /// The longest that it may do nothing.
+    pub rest: Duration,
     /// Whether its pages are marked as not accessed now and then, to see which stay so.
     pub marks: bool,
 }
@@ -231,7 +236,7 @@ impl Stage<'_> {
     /// Waits for the end, within a limit.
     fn wait(&self, child: &mut Child, manner: Manner, beat: Heartbeat<'_>) -> Result<Ending> {
         let (begun, limit) = (Instant::now(), manner.limit);
-        let mut stall = Stall::begin(&self.target.linux, Pid(child.id()));
+        let mut stall = Stall::begin(&self.target.linux, Pid(child.id()), manner.rest);
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(Ending::Status(status));
@@ -251,6 +256,10 @@ impl Stage<'_> {
                 Found::Stopped => {
                     stop(child)?;
                     return Ok(Ending::Stopped);
+                }
+                Found::Idle => {
+                    stop(child)?;
+                    return Ok(Ending::Idle);
                 }
                 // Under levers it does as it did when it was looked at first.
                 Found::Rests(waits) if manner.marks => beat(Some(waits)),

@@ -19,7 +19,7 @@ use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
 use pagemill_advise::slower::{Tier, Touches};
-use pagemill_advise::stall::{RESTS, Waits};
+use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{Kind, Linux};
@@ -98,7 +98,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     let mut line = pagemill_launch::progress::Progress::periodic("advise", TOLD);
     let mut progress = |progress: Progress<'_>| {
         if let Some(waits) = progress.waits {
-            line.note(&rests(waits, &arguments.command));
+            line.note(&rests(waits, arguments));
         }
         line.say(&step(&progress));
     };
@@ -165,7 +165,8 @@ fn step(progress: &Progress<'_>) -> String {
 }
 
 /// That a command rests, and what is to be done if that is not what it should do.
-fn rests(waits: Waits, words: &[OsString]) -> String {
+fn rests(waits: Waits, arguments: &Arguments) -> String {
+    let words = &arguments.command;
     let way = match waits {
         Waits::Clients => format!(
             "it listens: a server is tried under its load: Ctrl-C, then pagemill advise --load 'CLIENT' -- {}",
@@ -175,7 +176,14 @@ fn rests(waits: Waits, words: &[OsString]) -> String {
             "if it waits for input or a terminal, it has none here: Ctrl-C, then have it run by itself".into()
         }
     };
-    format!("the command does nothing for {} s by now; {way}", RESTS.as_secs())
+    let end = match arguments.within {
+        Some(_) => String::new(),
+        None => format!(
+            "; it is ended after {} s of that (--within TIME gives it longer)",
+            IDLE.as_secs()
+        ),
+    };
+    format!("the command does nothing for {} s by now; {way}{end}", RESTS.as_secs())
 }
 
 /// What was counted with and without huge pages.
