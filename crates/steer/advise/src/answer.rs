@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::arm::{Arm, State};
 use crate::glance::grouped;
 use crate::lever::Start;
-use crate::observation::{bytes, seconds, wrapped};
+use crate::observation::{RunObservation, bytes, seconds, wrapped};
 use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};
 use crate::session::{Advice, NOT_ASKED};
 
@@ -44,9 +44,9 @@ pub(crate) fn changed(change: &Change) -> String {
         let digits = usize::from(percent.abs() < 9.95);
         format!("{percent:+.digits$}")
     };
-    match change.error.is_finite() {
-        true => format!("{} [{}, {}]", percent(change.ratio), end(change.low), end(change.high)),
-        false => percent(change.ratio),
+    match change.interval() {
+        Some((low, high)) => format!("{} [{}, {}]", percent(change.ratio), end(low), end(high)),
+        None => format!("{} (one run)", percent(change.ratio)),
     }
 }
 
@@ -239,6 +239,7 @@ impl Advice {
             format!("{} memory in the mean ({} of {})", amount(change), bytes(now), bytes(was))
         };
         let beside = |change: Option<Change>, word: &str| match change {
+            Some(change) if change.interval().is_none() => format!("; {word} {}", changed(&change)),
             Some(change) if change.low > 1.0 || change.high < 1.0 => {
                 format!(" and {} {word}", amount(&change))
             }
@@ -263,7 +264,7 @@ impl Advice {
     /// As text.
     pub fn text(&self) -> String {
         let levers = self.levers();
-        let mut text = wrapped(&format!("{}\n", self.seen.text("as it is", self.live())));
+        let mut text = wrapped(&format!("{}\n", self.usual().text("as it is", self.live())));
         if !self.base.is_empty() {
             let (header, rows) = self.table(&levers, true);
             text.push_str(&format!("\n{}", text::table(&header, &rows)));
@@ -302,6 +303,24 @@ impl Advice {
     /// Live bytes at its fullest, if our heap has told.
     fn live(&self) -> Option<u64> {
         self.arms.iter().filter_map(|arm| arm.live).max().filter(|live| *live > 0)
+    }
+
+    /// What was seen of the command as it is, with the medians of its runs in place of the time of the first: as in the
+    /// table.
+    fn usual(&self) -> RunObservation {
+        let median = |quantity, first| {
+            Runs { base: &self.base, levers: &[], out: &[] }.median(None, quantity).unwrap_or(first)
+        };
+        let seen = self.seen.clone();
+        let [user, system, faults] = [0, 1, 2].map(Quantity::Counted);
+        RunObservation {
+            seconds: median(Quantity::Wall, seen.seconds),
+            user: median(user, seen.user),
+            system: median(system, seen.system),
+            // The cast rounds a count that is a mean of two.
+            faults: median(faults, seen.faults as f64).round() as u64,
+            ..seen
+        }
     }
 
     /// What could live in slower memory, if it is worth a word: modelled, for nothing of it was tried.
@@ -450,8 +469,9 @@ impl Advice {
 
     fn lever_json(&self, runs: &Runs<'_>, number: usize, arm: &Arm) -> Value {
         let change = |quantity| {
-            let change = runs.change(number, quantity).filter(|change| change.error.is_finite())?;
-            Some(json!({ "ratio": change.ratio, "low": change.low, "high": change.high }))
+            let change = runs.change(number, quantity)?;
+            let (low, high) = change.interval().unzip();
+            Some(json!({ "ratio": change.ratio, "low": low, "high": high }))
         };
         let changes: Map<String, Value> = COLUMNS
             .iter()
@@ -491,11 +511,10 @@ impl Advice {
         for quantity in [Quantity::Mean, self.judgement.time] {
             let bars = self.order(&levers).into_iter().filter_map(|arm| {
                 let change = runs.change(arm, quantity)?;
-                let interval = change.error.is_finite().then_some((change.low, change.high));
                 Some(Bar {
                     label: self.arms[arm].lever.name().into(),
                     value: change.ratio,
-                    interval,
+                    interval: change.interval(),
                     colour: 0,
                 })
             });
@@ -512,7 +531,8 @@ impl Advice {
         for (title, rows) in self.others() {
             page.heading(title).table(&["lever", "why"], &rows);
         }
-        page.heading("The command as it is").preformatted(&self.seen.text("as it is", self.live()));
+        page.heading("The command as it is")
+            .preformatted(&self.usual().text("as it is", self.live()));
         page.list(&self.notes).paragraph(FORMULA);
         page.finish()
     }
@@ -597,7 +617,6 @@ mod tests {
     use super::*;
     use crate::lever::{Estimate, Lever};
     use crate::levers::REGISTRY;
-    use crate::observation::RunObservation;
     use crate::session::options;
 
     #[test]
@@ -666,6 +685,35 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert!(!advice.helps() && advice.undecided(), "two runs choose nothing: {text}");
+    }
+
+    /// A lever that had run once had an interval like those that had run thrice, and the first line another time than the
+    /// table.
+    #[test]
+    fn one_run_has_no_interval_and_the_first_line_has_the_medians_of_the_table() {
+        let mut advice = advice(
+            &[(100.0, 1.0), (100.0, 1.2), (101.0, 3.0)],
+            &[
+                (State::Tried, &[(50.0, 1.0), (50.0, 1.0), (50.5, 1.01)]),
+                (State::Out, &[(99.0, 2.6)]),
+            ],
+        );
+        let seen = RunObservation { seconds: 9.0, user: 8.0, system: 1.0, ..advice.seen.clone() };
+        advice.seen = seen;
+        for (run, user) in advice.base.iter_mut().zip([0.5, 0.6, 2.0]) {
+            run.wall = run.cpu.map(|cpu| cpu + 0.1);
+            run.counted[0] = Some(user);
+        }
+        let text = advice.text();
+        assert!(text.starts_with("as it is    1.30 s: 600.0 ms user, 1.00 s system"), "{text}");
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        let [twice, once] = [REGISTRY[0].name(), REGISTRY[1].name()].map(row);
+        assert!(twice.contains('[') && !twice.contains("one run"), "{text}");
+        assert!(!once.contains('[') && once.contains("-1.0 % (one run)"), "{text}");
+        let levers = &advice.json()["levers"];
+        let mean = |lever: usize| levers[lever]["changes"]["memory_mean"].clone();
+        assert_eq!((mean(1)["low"].clone(), mean(1)["high"].clone()), (Value::Null, Value::Null));
+        assert!(mean(1)["ratio"].is_f64() && mean(0)["low"].is_f64(), "{levers:#}");
     }
 
     /// Nineteen lines stood below a table of two, twelve of them with one of two reasons.

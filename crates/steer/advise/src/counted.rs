@@ -118,9 +118,7 @@ impl<'a> Counted<'a> {
             let change = |base, at| Runs { base, levers: &by_off, out: &[] }.change(at, quantity);
             let ratio = |change: Option<Change>| change.map(|change| change.ratio);
             let ends = |change: Option<Change>| {
-                change
-                    .filter(|change| change.error.is_finite())
-                    .map(|change| [change.low, change.high])
+                change.and_then(|change| change.interval().map(<[f64; 2]>::from))
             };
             let (as_is, most, more) = (change(off, 0), change(off, 1), change(&advice.base, 1));
             let value = json!({

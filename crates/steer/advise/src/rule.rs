@@ -247,6 +247,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// Both ends of the interval; none of a single run, whose noise is that of others.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        (self.runs > 1 && self.error.is_finite()).then_some((self.low, self.high))
+    }
+
     /// As a cost: where more is better, the change of its inverse.
     fn inverted(self) -> Self {
         let Self { ratio, low, high, .. } = self;

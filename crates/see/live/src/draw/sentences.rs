@@ -106,7 +106,9 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
         let below = 1.0 - all as f64 / highest;
         text += &match below {
             below if below >= 0.05 => format!("; {} below its peak", percent(below)),
-            _ => "; at its peak".to_owned(),
+            _ if size(all) == size(highest as u64) => "; at its peak".to_owned(),
+            // The largest value stands beside it, and is another one.
+            _ => format!("; near its peak of {}", size(highest as u64)),
         };
     }
     Some(Sentence { text, alert: false })
@@ -219,6 +221,21 @@ mod tests {
         assert!(heap(90, 190, 10, "1y").ends_with("; compaction merges such pages"));
         assert!(heap(90, 190, 90, "1y").ends_with("90.0 MiB are free and will be given back"));
         assert!(memory_says(&State::default()).is_none(), "nothing was measured");
+    }
+
+    /// "at its peak" stood above a larger `max`.
+    #[test]
+    fn at_its_peak_is_who_has_the_largest_value_that_is_shown() {
+        let mut state = state(HeapSample::default());
+        let mut says = |pss: u64| {
+            let (time, pss) = (Nanos(2_000_000_000), Some(Bytes(pss * MIB)));
+            let sample = HeapSample { time, pss, ..HeapSample::default() };
+            state.event(&Event::Heap(Box::new(sample)), &Meta::default());
+            memory_says(&state).unwrap().text
+        };
+        assert!(says(200).ends_with("; at its peak"));
+        assert!(says(198).ends_with("; near its peak of 200.0 MiB"));
+        assert!(says(150).ends_with(" below its peak"));
     }
 
     #[test]
