@@ -390,6 +390,49 @@ fn an_export_that_cannot_be_written_names_its_file_in_every_format() {
     }
 }
 
+/// What takes a minute was done, and then there was no place for it. That the input is not there either would be told
+/// by who looks at it first.
+#[test]
+fn a_file_that_could_not_be_written_is_refused_before_anything_is_read_or_run() {
+    let room = tempfile::tempdir().unwrap();
+    let path = |name: &str| room.path().join(name).to_str().unwrap().to_owned();
+    let (missing, there, input) = (path("missing/out"), path("there"), path("input"));
+    fs::write(&there, "mine").unwrap();
+    let calls: [(&[&str], &str); 8] = [
+        (&["advise", "--", "touch", &input], "--html"),
+        (&["advise", "--places", "--", "touch", &input], "-o"),
+        (&["collect", &input], "-o"),
+        (&["collect", &input], "--html"),
+        (&["plan", &input], "-o"),
+        (&["report", &input], "--html"),
+        (&["export", &input, "--format", "perfetto"], "-o"),
+        (&["simulate", &input, "--huge", "cbmm"], "--save-profile"),
+    ];
+    for (words, option) in calls {
+        // One with a command behind it has its options in front.
+        let named = |file: &str| {
+            let mut words = words.to_vec();
+            let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+            words.splice(at..at, [option, file]);
+            pagemill_with(&words)
+        };
+        let told = named(&missing);
+        assert_eq!(told.code(), Some(2), "{words:?}: {told:?}");
+        let says = told.err.contains("cannot write") && told.err.contains("missing/out");
+        if words[1] == "--places" && !says {
+            skip::<()>(&told.err);
+            continue;
+        }
+        assert!(says && !Path::new(&input).exists(), "{words:?}: {told:?}");
+        // What it writes is by its name its own.
+        if option != "--save-profile" {
+            let told = named(&there);
+            assert!(told.code() == Some(2) && told.err.contains("exists"), "{words:?}: {told:?}");
+        }
+        assert_eq!(fs::read_to_string(&there).unwrap(), "mine");
+    }
+}
+
 #[test]
 fn a_program_that_is_started_finds_the_signal_of_that_limit_as_it_was() {
     let program = "#include <signal.h>\nint main(void) { struct sigaction now; sigaction(SIGXFSZ, 0, &now);\n\

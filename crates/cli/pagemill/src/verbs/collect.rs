@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
 use serde_json::{Value, json};
 
 use pagemill_experiments::colloid;
@@ -48,6 +49,17 @@ pub struct Arguments {
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let first = arguments.sources.first().filter(|path| path.is_dir());
+    // In its own directory what was collected before is what is collected again.
+    let place = |named: &Option<PathBuf>, name: &str| match named {
+        Some(path) => Some((path.clone(), arguments.force)),
+        None => first.map(|directory| (directory.join(name), true)),
+    };
+    let table = place(&arguments.output, "cells.parquet");
+    let page = place(&arguments.html, "cells.html");
+    for (path, replaces) in table.iter().chain(&page) {
+        files::check(path, *replaces)?;
+    }
     let collected = Collected::from(&arguments.sources)?;
     let summary = collected.summary()?;
     let simulated = collected.simulated()?;
@@ -61,20 +73,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let text = format!("\n{}: {}", colloid::NAME, report.text());
         apart.push((colloid::NAME, text, report.json()?));
     }
-    let first = arguments.sources.first().filter(|path| path.is_dir());
     let mut written = Vec::new();
-    // In its own directory what was collected before is what is collected again.
-    let place = |named: &Option<PathBuf>, name: &str| match named {
-        Some(path) => Some((path.clone(), arguments.force)),
-        None => first.map(|directory| (directory.join(name), true)),
-    };
-    if let Some((path, replaces)) = place(&arguments.output, "cells.parquet") {
+    if let Some((path, replaces)) = table {
         collected.write(&path, replaces)?;
         written.push(path);
     }
-    if let Some((path, replaces)) = place(&arguments.html, "cells.html") {
+    if let Some((path, replaces)) = page {
         let page = html::render(&summary, simulated, &outcomes);
-        pagemill_launch::files::write(&path, page, replaces)?;
+        files::write(&path, page, replaces)?;
         written.push(path);
     }
     let failed = collected.failed();

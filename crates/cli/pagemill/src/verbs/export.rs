@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
 use pagemill_report::export::{self, Format};
 
 const EXAMPLES: &str = "\
@@ -59,6 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     else {
         bail!("name a recording, its format (--format) and a file (-o), or --prometheus");
     };
+    files::check(output, arguments.force)?;
     let mut reader = pagemill_launch::context::recording(path, arguments.redact.redact)?;
     let file = (output.as_path(), arguments.force);
     eprintln!("{}", export::write(&mut reader, path, format, file, arguments.mhz)?);

@@ -91,6 +91,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return costs(arguments.printed.json);
     }
     let Some(input) = &arguments.input else { bail!("nothing to plan from: name a recording") };
+    if let Some(path) = &arguments.output {
+        files::check(path, arguments.force)?;
+    }
     if !arguments.perturb.is_empty() || (input.is_file() && !arguments.replay) {
         return arguments.rewrite(input);
     }

@@ -13,6 +13,9 @@ use pagemill_report::sections::{ReportOptions, Section, Sections};
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(path) = &arguments.html {
+        files::check(path, arguments.force)?;
+    }
     if arguments.recording.is_file() {
         return pftrace::run(arguments);
     }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use pagemill_experiments::simulate::huge::{self, HugeConditions, HugeProgram, TimeLimit};
 use pagemill_launch::exit::Exit;
+use pagemill_launch::files;
 use pagemill_model::Nanos;
 use pagemill_policy::huge::find;
 use serde_json::json;
@@ -66,6 +67,9 @@ impl Options {
                 "{flag} {value} is out of range; valid: {least} to {most}"
             );
         }
+        if let Some(path) = &self.save_profile {
+            files::check(path, true)?;
+        }
         let program = HugeProgram::named(workload, self.regions, seed, self.reads)?;
         let policies = huge::policies(&self.huge)?;
         let prices = huge::prices(self.costs.as_deref(), self.compaction)?;
@@ -85,7 +89,7 @@ impl Options {
                 limit.run(&conditions.setup(&program, policy))
             };
             let text = huge::perfect(&run("linux-never")?, &run("linux-always")?).to_string();
-            pagemill_launch::files::write(path, text, true)?;
+            files::write(path, text, true)?;
             eprintln!("wrote {}", path.display());
         }
         let rows = policies.iter().map(|policy| limit.run(&conditions.setup(&program, *policy)));
