@@ -8,6 +8,8 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
+use pagemill_kernel::process::signal;
+use pagemill_model::Pid;
 use serde_json::Value;
 use support::{compiled, pagemill, ran};
 use tempfile::TempDir;
@@ -103,7 +105,8 @@ fn a_program_that_uses_all_it_has_has_nothing_worth_changing() {
     assert_eq!(report["findings"], Value::Array(Vec::new()));
 }
 
-/// Frees seven of eight small blocks, or in mode `w` all but the last, and waits for a line.
+/// Frees seven of eight small blocks, or in mode `w` all but the last, and waits for a line; in mode `l` it waits for
+/// one before it frees them, too.
 const FREED: &str = r#"
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +117,7 @@ int main(int count, char **words) {
     char line;
     int whole = words[1][0] == 'w';
     for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(SIZE), 1, SIZE);
+    if (words[1][0] == 'l' && (write(1, "x", 1) != 1 || read(0, &line, 1) != 1)) return 1;
     for (int i = 0; i < BLOCKS - 1; i++) if (whole || i % 8) free(blocks[i]);
     write(1, "x", 1);
     return read(0, &line, 1) != 1;
@@ -168,6 +172,33 @@ fn what_the_own_malloc_of_a_process_keeps_free_is_found_and_told_apart() {
         let text = ran(pagemill().arg("report").arg(&recording)).out;
         assert!(text.contains("\nmalloc    glibc's malloc holds "), "{text}");
     }
+}
+
+/// What was freed less than a second before the end of the recording was not known.
+#[test]
+fn what_was_freed_just_before_the_end_is_known_at_the_end() {
+    let room = TempDir::new().unwrap();
+    let Some(mut child) = freed(&room, "late") else { return };
+    let recording = room.path().join("rec");
+    let mut record = pagemill();
+    record
+        .args(["record", "--with", "heap", "--interval", "10ms", "--flush", "10ms", "-o"])
+        .arg(&recording);
+    let record =
+        record.args(["-p", &child.id().to_string()]).stderr(Stdio::piped()).spawn().unwrap();
+    let parts = || std::fs::read_dir(recording.join("heap")).is_ok_and(|parts| parts.count() > 0);
+    support::until("a part of the recording", parts);
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    signal::send(Pid(record.id()), 2).unwrap();
+    let told = record.wait_with_output().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success() && told.status.success(), "{told:?}");
+    let report = concluded(&recording);
+    let first = &report["findings"][0];
+    assert_eq!(first["subject"], "malloc-free", "{first}");
+    assert!(!first["text"].as_str().unwrap().contains("as of"), "{first}");
+    assert_eq!(report["view"]["malloc"]["age_ns"], 0, "{}", report["view"]);
 }
 
 /// Once, only the help said that a command whose heap is recorded has another malloc than its own.

@@ -424,7 +424,7 @@ fn a_file_that_could_not_be_written_is_refused_before_anything_is_read_or_run() 
             continue;
         }
         assert!(says && !Path::new(&input).exists(), "{words:?}: {told:?}");
-        // What it writes is by its name its own.
+        // That one replaces what is there.
         if option != "--save-profile" {
             let told = named(&there);
             assert!(told.code() == Some(2) && told.err.contains("exists"), "{words:?}: {told:?}");

@@ -91,6 +91,17 @@ pub struct Malloc {
     pub pieces: Bytes,
 }
 
+impl HeapView {
+    /// When the malloc said what it keeps free and how long was recorded, in words, if it did so before the end: it may
+    /// have given back or freed more since.
+    pub fn malloc_as_of(&self) -> Option<String> {
+        let shown = |time: Nanos| format!("{:.1} s", time.seconds());
+        let at = shown(self.malloc.as_ref()?.at);
+        let end = shown(self.duration);
+        (at != end).then(|| format!("as of {at} of {end}"))
+    }
+}
+
 /// A quantity over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {

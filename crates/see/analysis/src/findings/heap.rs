@@ -72,10 +72,11 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
             "most are pieces of pages on which something lives, too, and no malloc gives back a part of a page"
         }
     };
+    let as_of = view.malloc_as_of().map_or(String::new(), |as_of| format!(" ({as_of})"));
     Some(Finding {
         subject: "malloc-free",
         text: format!(
-            "{} of {} of memory are free, and {name} keeps them: {why}",
+            "{} of {} of memory are free{as_of}, and {name} keeps them: {why}",
             size(kept as u64),
             size(memory as u64)
         ),

@@ -455,6 +455,35 @@ fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     assert_eq!((found.findings.len(), found.inconclusive.len()), (0, 1), "{found:?}");
 }
 
+/// What a program freed in the last second was not known, and nobody was told.
+#[test]
+fn what_malloc_said_before_the_end_is_told_with_its_time() {
+    let told = |end: u64| {
+        let sample = |time: u64, malloc: Option<&str>| {
+            Event::Heap(Box::new(HeapSample {
+                time: Nanos(time),
+                pid: Some(7),
+                pss: Some(Bytes(200 * MIB)),
+                malloc: malloc.map(str::to_owned),
+                malloc_heap: Some(Bytes(190 * MIB)),
+                malloc_free: Some(Bytes(180 * MIB)),
+                malloc_returnable: Some(Bytes(170 * MIB)),
+                ..HeapSample::default()
+            }))
+        };
+        let mut fold = HeapFold::default();
+        let events = [sample(5, None), sample(3_200_000_005, Some("jemalloc")), sample(end, None)];
+        events.iter().for_each(|event| fold.event(event));
+        let view = fold.view();
+        let seen = RecordedViews { heap: Some(&view), ..RecordedViews::default() };
+        conclude(&seen).findings.remove(0).text
+    };
+    let old = told(4_100_000_005);
+    assert!(old.contains("are free (as of 3.2 s of 4.1 s), and jemalloc keeps them"), "{old}");
+    let new = told(3_210_000_005);
+    assert!(new.contains("are free, and jemalloc keeps them"), "{new}");
+}
+
 /// Once, the next command named a process that had ended.
 #[test]
 fn no_command_names_a_process_that_is_gone() {

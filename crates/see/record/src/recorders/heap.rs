@@ -1,5 +1,6 @@
 //! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process; of a process that is not
-//! on pagemill's heap, what its own malloc keeps free ([`malloc_free`]), now and then.
+//! on pagemill's heap, what its own malloc keeps free ([`malloc_free`]), now and then, and once more at the end where it
+//! lives on.
 
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,9 @@ const READING: Duration = Duration::from_millis(200);
 /// It is read again after so long, or so many times as long as it took.
 const AGAIN: Duration = Duration::from_secs(1);
 const REST: u32 = 50;
+/// At the end it is read so many times at the most, so far apart: a heap that is changing just then has no answer.
+const TRIES: usize = 3;
+const APART: Duration = Duration::from_millis(10);
 
 /// Writes a sample an interval.
 pub struct Heap {
@@ -91,11 +95,11 @@ struct Malloc {
 }
 
 impl Malloc {
-    /// Adds what it says to a sample of a process that is not on pagemill's heap, if it is time to.
-    fn add(&mut self, sample: &mut HeapSample) {
+    /// Adds what it says to a sample of a process that is not on pagemill's heap, if it is time to; whether it did.
+    fn add(&mut self, sample: &mut HeapSample) -> bool {
         let begun = Instant::now();
         if sample.live.is_some() || begun < self.due {
-            return;
+            return false;
         }
         if let (Some(free), Some(allocator)) = malloc_free::of(&self.linux, self.pid, READING) {
             sample.malloc = Some(allocator.name().into());
@@ -107,6 +111,7 @@ impl Malloc {
         }
         let now = Instant::now();
         self.due = now + AGAIN.max((now - begun) * REST);
+        sample.malloc.is_some()
     }
 }
 
@@ -128,6 +133,27 @@ impl Heap {
             self.malloc.add(sample);
         }
         Ok(sample.map(|sample| Event::Heap(Box::new(sample))))
+    }
+
+    /// A last sample of a process that lives on, for what its malloc keeps free: what it freed since that was last read
+    /// would not be known.
+    fn last(&mut self, writer: &mut Writer) -> Result<()> {
+        if self.preloaded || self.sampler.saw_heap() {
+            return Ok(());
+        }
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                std::thread::sleep(APART);
+            }
+            let Some(mut sample) = self.sampler.sample()? else { return Ok(()) };
+            self.malloc.due = Instant::now();
+            if self.malloc.add(&mut sample) {
+                writer.event(&Event::Heap(Box::new(sample)))?;
+                self.samples += 1;
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +193,10 @@ impl Recorder for Heap {
     }
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
+        // What was recorded is kept where the process cannot be looked at any more.
+        if let Err(error) = self.last(writer) {
+            eprintln!("pagemill: {error:#}");
+        }
         let meta = writer.meta_mut();
         self.sampler.comm().clone_into(&mut meta.comm);
         meta.not_measured.retain(|missing| !is_charge(missing));

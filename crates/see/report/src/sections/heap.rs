@@ -47,8 +47,9 @@ impl Section for HeapView {
             )
         });
         let malloc = self.malloc.iter().map(|Malloc { name, heap, free, returnable, .. }| {
+            let as_of = self.malloc_as_of().map_or(String::new(), |as_of| format!(" ({as_of})"));
             let text = format!(
-                "{name} holds {}, {} of it free, {} of that in memory in whole pages",
+                "{name} holds {}, {} of it free, {} of that in memory in whole pages{as_of}",
                 heap.plain(),
                 free.plain(),
                 returnable.plain()
@@ -118,7 +119,8 @@ impl Section for HeapView {
         }
         fields.extend(view.malloc.as_ref().map(|malloc| {
             let value = json!({
-                "name": malloc.name, "at_ns": malloc.at.0, "heap_bytes": malloc.heap.0,
+                "name": malloc.name, "at_ns": malloc.at.0,
+                "age_ns": view.duration.0.saturating_sub(malloc.at.0), "heap_bytes": malloc.heap.0,
                 "free_bytes": malloc.free.0, "returnable_bytes": malloc.returnable.0,
                 "pieces_bytes": malloc.pieces.0,
             });
