@@ -174,6 +174,53 @@ fn what_the_own_malloc_of_a_process_keeps_free_is_found_and_told_apart() {
     }
 }
 
+/// Of a command only what pagemill's heap makes of it could be recorded, and that this tells little of other mallocs was
+/// not said.
+#[test]
+fn a_command_is_recorded_on_its_own_malloc_where_that_is_asked_for() {
+    let room = TempDir::new().unwrap();
+    let Some(program) = compiled(&room, "freed", FREED, &["-O1"]) else { return };
+    let recorded = |heap: &str, known: &dyn Fn(&Value) -> bool| {
+        let recording = room.path().join(heap);
+        let mut record = pagemill();
+        record.args([
+            "record",
+            "--with",
+            "heap",
+            "--heap",
+            heap,
+            "--interval",
+            "10ms",
+            "--flush",
+            "10ms",
+            "-o",
+        ]);
+        record.arg(&recording).arg("--").arg(&program).arg("whole");
+        let record = record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut record = record.spawn().unwrap();
+        record.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let report = || ran(pagemill().args(["report", "--json"]).arg(&recording)).out;
+        support::until("a reading", || {
+            serde_json::from_str::<Value>(&report()).is_ok_and(|report| known(&report["view"]))
+        });
+        record.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert!(record.wait_with_output().unwrap().status.success());
+        (serde_json::from_str::<Value>(&report()).unwrap(), recording)
+    };
+    let free = |view: &Value| view["malloc"]["returnable_bytes"].as_u64() > Some(40 << 20);
+    let (own, _) = recorded("none", &free);
+    assert_eq!(own["findings"][0]["subject"], "malloc-free", "{}", own["findings"]);
+    assert_eq!(own["untold"], Value::Array(Vec::new()), "{}", own["untold"]);
+    let (ours, recording) = recorded("plain", &|view| view["live_bytes"].is_object());
+    let next = ours["untold"][0]["next"].as_str().unwrap_or_default();
+    assert!(next.starts_with("pagemill record --with heap,hugepages --heap none -- "), "{ours:#}");
+    let advice = ran(pagemill().arg("advise").arg(&recording)).out;
+    assert!(
+        advice.contains("hardly known: pagemill record --with heap,hugepages --heap none -- "),
+        "{advice}"
+    );
+}
+
 /// What was freed less than a second before the end of the recording was not known.
 #[test]
 fn what_was_freed_just_before_the_end_is_known_at_the_end() {

@@ -354,10 +354,11 @@ impl Recorded {
                 .into(),
         ];
         if seen.allocator.is_some_and(|has| [Allocator::Pagemill, PLAIN].contains(&has)) {
-            notes.push(
-                "it ran on pagemill's heap: what its own malloc would keep free is not known"
-                    .into(),
-            );
+            notes.push(format!(
+                "it ran on pagemill's heap in place of its own malloc, so what other mallocs would take is hardly \
+                 known: pagemill record --with heap,hugepages --heap none -- {} tells more",
+                Start::default().line(&words)
+            ));
         }
         if most_huge.is_none() {
             notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());

@@ -136,13 +136,14 @@ enum Launched {
 /// suspended.
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
     let starts = || arguments.with.iter().map(|kind| kind.start);
-    let prepared = if starts().any(|start| matches!(start, Start::OnHeap)) {
+    let on_heap = starts().any(|start| matches!(start, Start::OnHeap)) && !arguments.own_malloc();
+    let prepared = if on_heap {
         prepare::configuration(arguments.heap.clone()).and_then(|config| {
             let prepared = prepare::prepare(&arguments.command, &config)?;
             if matches!(prepared, Prepared::Ready(..)) {
                 eprintln!(
                     "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record \
-                     that: start it, then record -p PID)"
+                     that: --heap none)"
                 );
             }
             Ok(prepared)

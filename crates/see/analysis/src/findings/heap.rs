@@ -121,6 +121,18 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     })
 }
 
+/// That a command ran on pagemill's heap, and what its own malloc would keep free is another matter.
+pub(super) fn replaced(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
+    let view = seen.heap?;
+    let started = seen.meta.is_some_and(|meta| !meta.command.is_empty());
+    let large = view.memory.as_ref()?.peak >= LEAST;
+    (large && started && view.live.is_some()).then(|| Inconclusive {
+        what: "what the program's own malloc, or another one, would keep free",
+        why: "it ran on pagemill's heap in place of its own malloc".into(),
+        next: format!("pagemill record --with heap,hugepages --heap none {}", seen.again()),
+    })
+}
+
 /// Why memory did not fall where live data did, if so.
 fn fell(live: &Summary, footprint: &Summary) -> String {
     let (freed, back) = (live.peak - live.last, footprint.peak - footprint.last);

@@ -53,6 +53,7 @@ pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
         cold::inconclusive(seen),
         sparse::inconclusive(seen),
         heap::inconclusive(seen),
+        heap::replaced(seen),
         faults::inconclusive(seen),
     ];
     Conclusions { findings: found, inconclusive: inconclusive.into_iter().flatten().collect() }

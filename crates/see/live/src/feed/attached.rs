@@ -99,6 +99,7 @@ impl Attaching {
                 interval: self.interval,
             },
             period: PERIOD,
+            own_malloc: false,
         };
         if let Some(recorder) = (kind.attach)(&self.linux, self.process, &options)? {
             let own = EARLY.iter().any(|early| early.0 == name).then(|| recorder.interval());

@@ -22,7 +22,8 @@ pub const KIND: RecorderKind = RecorderKind {
     writes: &[EventKind::Heap],
     start: Start::OnHeap,
     attach: |linux, process, options| {
-        let heap = Heap::attach(linux.clone(), process.pid, options.interval, process.started)?;
+        let preloaded = process.started && !options.own_malloc;
+        let heap = Heap::attach(linux.clone(), process.pid, options.interval, preloaded)?;
         Ok(Some(Box::new(heap)))
     },
 };
@@ -37,8 +38,9 @@ const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, wher
 const LARGER: u64 = 8 << 20;
 /// Time of a CPU for reading what a malloc keeps free.
 const READING: Duration = Duration::from_millis(200);
-/// It is read again after so long, or so many times as long as it took.
+/// It is read again after so long, or so many times as long as it took; sooner where it did not answer.
 const AGAIN: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(100);
 const REST: u32 = 50;
 /// At the end it is read so many times at the most, so far apart: a heap that is changing just then has no answer.
 const TRIES: usize = 3;
@@ -110,7 +112,8 @@ impl Malloc {
             self.told = true;
         }
         let now = Instant::now();
-        self.due = now + AGAIN.max((now - begun) * REST);
+        let again = if sample.malloc.is_some() { AGAIN } else { SOON };
+        self.due = now + again.max((now - begun) * REST);
         sample.malloc.is_some()
     }
 }

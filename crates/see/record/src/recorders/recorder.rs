@@ -51,6 +51,8 @@ pub struct Options {
     pub faults: FaultOptions,
     /// Of samples of accesses: time between two of a thread.
     pub period: Nanos,
+    /// A command runs on its own malloc, not on pagemill's heap.
+    pub own_malloc: bool,
 }
 
 /// The process that is recorded.

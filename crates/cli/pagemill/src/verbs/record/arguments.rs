@@ -103,7 +103,8 @@ pub struct Arguments {
         conflicts_with_all = ["pid", "import"], value_parser = clap::value_parser!(u32).range(1..=1000)
     )]
     pub(super) overhead: Option<u32>,
-    /// Configuration of the heap that the command runs on [default: $PAGEMILL_MESH or 1y]
+    /// Configuration of the heap that the command runs on; `none`: it runs on its own malloc, which is asked what it
+    /// keeps free [default: $PAGEMILL_MESH or 1y]
     #[arg(long, visible_alias = "mesh", value_name = "CONFIG", conflicts_with = "pid")]
     pub(super) heap: Option<String>,
     /// Attach to a running process.
@@ -128,6 +129,9 @@ pub(super) enum AccessBackEnd {
 /// The shortest interval: a sample walks the page tables of the process.
 pub(super) const INTERVAL_FLOOR: Nanos = Nanos(1_000_000);
 
+/// The word of `--heap` for the command's own malloc.
+const OWN_MALLOC: &str = "none";
+
 /// How many times as long: `1.5` or `1.5x`.
 fn factor(text: &str) -> std::result::Result<f64, String> {
     let number = text.strip_suffix(['x', 'X']).unwrap_or(text).parse::<f64>();
@@ -143,6 +147,11 @@ impl Arguments {
         self.with.iter().any(|kind| kind.name == name)
     }
 
+    /// Whether a command whose heap is recorded runs on its own malloc.
+    pub(super) fn own_malloc(&self) -> bool {
+        self.heap.as_deref() == Some(OWN_MALLOC)
+    }
+
     /// What is asked of recorders.
     pub(super) fn options(&self) -> Options {
         let interval = Duration::from(self.interval.max(INTERVAL_FLOOR));
@@ -152,7 +161,7 @@ impl Arguments {
             back_end: self.fault_backend,
             interval: self.interval.into(),
         };
-        Options { interval, faults, period: self.period }
+        Options { interval, faults, period: self.period, own_malloc: self.own_malloc() }
     }
 
     /// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
