@@ -7,6 +7,7 @@ pub mod stdio;
 
 pub mod allocator;
 pub mod context;
+pub mod cpython;
 pub mod exit;
 pub mod files;
 pub mod input;

@@ -251,6 +251,35 @@ fn a_lever_that_needs_more_memory_than_there_is_is_told_from_one_that_breaks_the
 }
 
 #[test]
+fn python_is_tried_without_its_own_allocator_by_a_variable_of_the_command_alone() {
+    let room = tempfile::tempdir().unwrap();
+    let log = room.path().join("log");
+    let text = format!("echo \"[$PYTHONMALLOC]\" >>{}; sleep 0.2", log.display());
+    let (told, advice) = advice("no pymalloc", &[script(&room, &text).to_str().unwrap()]);
+    assert!([Some(0), Some(1), Some(2)].contains(&told.code()), "{told:?}");
+    assert_eq!(lever(&advice, "no pymalloc")["estimate"]["why"], "it is not CPython with pymalloc");
+    assert!(
+        lever(&advice, "no pymalloc")["command"]
+            .as_str()
+            .unwrap()
+            .starts_with("PYTHONMALLOC=malloc ")
+    );
+    let log = fs::read_to_string(log).unwrap();
+    let (with, without) = (log.matches("[malloc]").count(), log.matches("[]").count());
+    assert_eq!(lever(&advice, "no pymalloc")["runs"], with, "{log}");
+    // The look is a run, too.
+    assert_eq!(advice["base"]["runs"], without - 1, "{log}");
+    let python = room.path().join("python3");
+    support::installed(Path::new("/bin/sleep"), &python, "755");
+    let mut advise = pagemill();
+    advise.args(["advise", "--json", "--within", "5m", "--levers", "no pymalloc", "--"]);
+    let told = ran(advise.arg(&python).arg("0.4").env_remove("PYTHONMALLOC"));
+    let advice: Value = serde_json::from_str(&told.out).unwrap_or_else(|_| panic!("{told:?}"));
+    assert_eq!(advice["seen"]["pymalloc"], true, "{advice:#}");
+    assert!(lever(&advice, "no pymalloc")["estimate"]["memory"].as_f64() > Some(0.0), "{advice:#}");
+}
+
+#[test]
 fn a_lever_under_which_the_command_dies_at_once_is_told_and_not_chosen() {
     let room = tempfile::tempdir().unwrap();
     // As a program does that brings its own allocator and finds another one loaded.

@@ -21,9 +21,9 @@ use pagemill_kernel::{
     process::{psi, scheduling},
 };
 use pagemill_launch::allocator::Allocator;
-use pagemill_launch::{program, stats_page};
+use pagemill_launch::{cpython, program, stats_page};
 use pagemill_model::page::HUGE;
-use pagemill_model::recording::Meta;
+use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, PageRange, Pid};
 use pagemill_record::malloc_free::{self, MallocFree};
@@ -156,6 +156,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
 fn ask_malloc(linux: &Linux, seen: &mut RunObservation, time: Duration) {
     (seen.malloc, seen.allocator) = malloc_free::of(linux, seen.peak.largest, time);
     seen.lives = true;
+    seen.pymalloc = cpython::has_pymalloc(linux, seen.peak.largest);
     seen.not_asked = seen.malloc.is_none().then(|| match seen.allocator {
         Some(Allocator::Glibc | Allocator::Jemalloc) => {
             "its heap changes all the time, is partly in swap, or too large for the time (--for gives more)".into()
@@ -360,6 +361,8 @@ impl Recorded {
                 Start::default().line(&words)
             ));
         }
+        seen.pymalloc =
+            meta.not_measured.iter().any(|missing| missing.what == NotMeasured::PYMALLOC);
         if most_huge.is_none() {
             notes.push("it says nothing of huge pages (record --with heap,hugepages)".into());
         }

@@ -36,6 +36,8 @@ pub struct RunObservation {
     pub bloat: Option<u64>,
     /// Which malloc its largest process has, if that is known.
     pub allocator: Option<Allocator>,
+    /// Whether it is CPython with its own allocator beside malloc.
+    pub pymalloc: bool,
     /// What that held free while the process rested, if it was asked.
     pub malloc: Option<MallocFree>,
     /// Why that is not known, where it was to be asked.
@@ -128,6 +130,12 @@ impl RunObservation {
             ));
         }
         text.push_str(&self.free());
+        if self.pymalloc {
+            text.push_str(
+                "\npymalloc    it is CPython: small objects are in arenas of its own beside that malloc, each of which \
+                 stays while anything lives in it; what is free in them is not known",
+            );
+        }
         if let Some(cold) = self.cold {
             let range = cold.range.map_or_else(String::new, |Bounds { low, high }| {
                 format!(" ({} to {}, by a sample)", bytes(low as f64), bytes(high as f64))
@@ -185,6 +193,7 @@ impl RunObservation {
             "live_bytes": live,
             "lazy_free_bytes": peak.lazy_free,
             "allocator": allocator,
+            "pymalloc": self.pymalloc,
             "malloc_heap_bytes": malloc.map(|malloc| malloc.heap),
             "malloc_free_bytes": malloc.map(|malloc| malloc.free),
             "malloc_returnable_bytes": malloc.map(|malloc| malloc.returnable),

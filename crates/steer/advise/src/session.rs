@@ -700,6 +700,7 @@ fn seen(run: &Run, target: &Target) -> RunObservation {
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
     (seen.allocator, seen.malloc) = (run.allocator.or(target.allocator), run.malloc);
+    seen.pymalloc = run.pymalloc;
     seen.not_asked.clone_from(&run.not_asked);
     seen.charge = run.figures.charge.map(|bytes| bytes as u64);
     seen.cold = cold(run, seen.peak.bytes);
@@ -793,6 +794,7 @@ mod tests {
             marks: Vec::new(),
             live: None,
             allocator: None,
+            pymalloc: false,
             malloc: None,
             not_asked: None,
             digest: 1,

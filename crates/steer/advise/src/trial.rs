@@ -23,7 +23,7 @@ use pagemill_kernel::{
 };
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::exit::Interrupted;
-use pagemill_launch::stats_page;
+use pagemill_launch::{cpython, stats_page};
 use pagemill_model::Pid;
 use pagemill_record::malloc_free::{self, MallocFree};
 use regex::bytes::Regex;
@@ -81,7 +81,9 @@ pub struct Run {
     pub live: Option<u64>,
     /// Which malloc its largest process had, if that was looked at.
     pub allocator: Option<Allocator>,
-    /// What that held free at rest, at its most, if it was asked.
+    /// Whether that is CPython with its own allocator beside malloc.
+    pub pymalloc: bool,
+    /// What that malloc held free at rest, at its most, if it was asked.
     pub malloc: Option<MallocFree>,
     /// Why that is not known, if it was to be asked.
     pub not_asked: Option<String>,
@@ -186,6 +188,7 @@ impl Stage<'_> {
             marks: seen.marks,
             live: seen.live,
             allocator: seen.allocator,
+            pymalloc: seen.pymalloc,
             malloc: seen.malloc,
             not_asked: seen.not_asked,
             // What a server prints says when it did what.
@@ -327,6 +330,7 @@ struct RunSamples {
     marks: Vec<f64>,
     live: Option<u64>,
     allocator: Option<Allocator>,
+    pymalloc: bool,
     malloc: Option<MallocFree>,
     not_asked: Option<String>,
 }
@@ -477,6 +481,7 @@ impl RunSamples {
                 if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
                     seen.marks.push(look.seconds);
                     seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
+                    seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
                     next = look.seconds * 2.0;
                 }
                 if marks && let Some(free) = resting.asked(&look) {

@@ -132,6 +132,8 @@ impl NotMeasured {
     pub const CHILDREN: &str = "memory of child processes";
     /// The same, of a command whose work they did.
     pub const WORKERS: &str = "memory of child processes, which did most of the work";
+    /// Free memory inside the arenas of CPython's own allocator, of a process that is CPython.
+    pub const PYMALLOC: &str = "what pymalloc keeps free (CPython's arenas)";
     /// The charge of a control group that holds more than the recorded process.
     pub const OWN_CHARGE: &str = "the cgroup charge of this process alone";
     /// Which code asked for memory, or a part of that.

@@ -16,7 +16,7 @@ const PART: f64 = 0.2;
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some(view) = seen.heap else { return Vec::new() };
     let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else {
-        return malloc(seen, view).into_iter().collect();
+        return malloc(seen, view).into_iter().chain(pymalloc(seen, view)).collect();
     };
     let free = footprint.last - live.last;
     if free < LEAST || free < footprint.last * PART {
@@ -95,6 +95,38 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
         },
         stake: Stake::Memory(Bytes(kept as u64)),
         share: kept / memory.max(1.0),
+    })
+}
+
+/// That most memory of a CPython is in arenas of its own allocator, of which nobody knows what is free.
+fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
+    let mut missing = seen.meta?.not_measured.iter();
+    missing.find(|missing| missing.what == NotMeasured::PYMALLOC)?;
+    let (last, memory) = (view.last.as_ref()?, view.memory.as_ref()?.last);
+    let malloc = view.malloc.as_ref().map_or(0, |malloc| malloc.heap.0);
+    let beside = last.pss_anon?.0.saturating_sub(malloc) as f64;
+    if beside < LEAST || beside < memory * PART {
+        return None;
+    }
+    Some(Finding {
+        subject: "pymalloc",
+        text: format!(
+            "it is CPython: up to {} of {} of memory are in arenas of pymalloc, its own allocator of small objects, \
+             which gives an arena (1 MiB; 256 KiB before Python 3.10) back only when nothing lives in it; what is free \
+             in them is not known, and PYTHONMALLOC=malloc does without them",
+            size(beside as u64),
+            size(memory as u64)
+        ),
+        evidence: match malloc {
+            0 => "anonymous memory at the end; its malloc was not read".to_owned(),
+            malloc => {
+                format!("anonymous memory at the end less {} of its malloc's heap", size(malloc))
+            }
+        },
+        next: format!("pagemill advise --levers 'no pymalloc' {}", seen.again()),
+        stake: Stake::Memory(Bytes(beside as u64)),
+        // Most of it may be live.
+        share: beside / memory.max(1.0) / 2.0,
     })
 }
 

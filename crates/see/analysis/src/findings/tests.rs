@@ -455,6 +455,37 @@ fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     assert_eq!((found.findings.len(), found.inconclusive.len()), (0, 1), "{found:?}");
 }
 
+/// Memory of a Python program was said to be nobody's.
+#[test]
+fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
+    let told = |what: &str, anonymous: u64| {
+        let bytes = |mib: u64| Some(Bytes(mib * MIB));
+        let sample = HeapSample {
+            time: Nanos(5),
+            pid: Some(7),
+            pss: bytes(200),
+            pss_anon: bytes(anonymous),
+            malloc: Some("glibc's malloc".into()),
+            malloc_heap: bytes(10),
+            ..HeapSample::default()
+        };
+        let mut fold = HeapFold::default();
+        fold.event(&Event::Heap(Box::new(sample)));
+        let view = fold.view();
+        let mut meta = Meta { command: vec!["python3".into(), "a b.py".into()], ..Meta::default() };
+        meta.lacks(what, "for a reason");
+        let seen =
+            RecordedViews { heap: Some(&view), meta: Some(&meta), ..RecordedViews::default() };
+        conclude(&seen).findings
+    };
+    let found = told(NotMeasured::PYMALLOC, 180);
+    assert_eq!((found.len(), found[0].subject), (1, "pymalloc"));
+    assert!(found[0].text.contains("up to 170.0 MiB of 200.0 MiB"), "{}", found[0].text);
+    assert_eq!(found[0].next, "pagemill advise --levers 'no pymalloc' -- python3 'a b.py'");
+    assert_eq!(told(NotMeasured::PYMALLOC, 12), []);
+    assert_eq!(told(NotMeasured::CHILDREN, 180), []);
+}
+
 /// What a program freed in the last second was not known, and nobody was told.
 #[test]
 fn what_malloc_said_before_the_end_is_told_with_its_time() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::{Resources, UsageScope, resources};
+use pagemill_launch::cpython;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
@@ -34,6 +35,8 @@ const FOLLOWS: &str = "a recording of the heap follows one process (record a chi
 const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
 const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and \
                          it does not change all the time";
+const PYMALLOC: &str =
+    "CPython has small objects in arenas of its own, beside malloc, which are not read";
 /// A process that has this much more is much larger.
 const LARGER: u64 = 8 << 20;
 /// Time of a CPU for reading what a malloc keeps free.
@@ -57,6 +60,7 @@ pub struct Heap {
     /// Whether the program was started on the heap.
     preloaded: bool,
     malloc: Malloc,
+    python: Python,
     own: Own,
 }
 
@@ -84,6 +88,26 @@ impl Own {
 
 fn is_charge(missing: &NotMeasured) -> bool {
     missing.what == NotMeasured::OWN_CHARGE
+}
+
+/// Finds out whether the process is CPython, whose own allocator does not tell what it keeps free.
+struct Python {
+    linux: Linux,
+    pid: Pid,
+    /// When next.
+    due: Instant,
+    found: bool,
+}
+
+impl Python {
+    /// A script that executes it may not have done so yet, and a program that embeds it loads it late.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if !self.found && now >= self.due {
+            self.found = cpython::has_pymalloc(&self.linux, self.pid);
+            self.due = now + SOON;
+        }
+    }
 }
 
 /// Asks the malloc of a process.
@@ -121,16 +145,20 @@ impl Malloc {
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
     pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
-        let malloc = Malloc { linux: linux.clone(), pid, due: Instant::now(), told: false };
+        let due = Instant::now();
+        let malloc = Malloc { linux: linux.clone(), pid, due, told: false };
+        let python = Python { linux: linux.clone(), pid, due, found: false };
         let sampler = Sampler::attach(linux, pid)?;
         let own = Own::default();
-        let mut heap = Self { sampler, interval, first: None, samples: 0, preloaded, malloc, own };
+        let (first, samples) = (None, 0);
+        let mut heap = Self { sampler, interval, first, samples, preloaded, malloc, python, own };
         heap.first = heap.sample()?;
         Ok(heap)
     }
 
     fn sample(&mut self) -> Result<Option<Event>> {
         let mut sample = self.sampler.sample()?;
+        self.python.look();
         // The heap of a program that was started on it may not be there yet.
         if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded) {
             self.malloc.add(sample);
@@ -209,6 +237,9 @@ impl Recorder for Heap {
         }
         meta.not_measured.extend(self.sampler.not_measured());
         meta.capabilities.extend(self.sampler.used());
+        if self.python.found {
+            meta.lacks(NotMeasured::PYMALLOC, PYMALLOC);
+        }
         if !self.sampler.saw_heap() {
             let comm = self.sampler.comm();
             if self.preloaded {

@@ -13,6 +13,7 @@ pub mod medium;
 pub mod never;
 pub mod plain;
 pub mod purge;
+pub mod pymalloc;
 pub mod rest;
 pub mod tried;
 pub mod trim;
@@ -24,6 +25,7 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &arenas::Arenas,
     &trim::Trim,
     &rest::Rest,
+    &pymalloc::Pymalloc,
     &malloc_huge::MallocHuge,
     &purge::AT_ONCE,
     &purge::BEHIND,
