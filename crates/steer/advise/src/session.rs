@@ -101,7 +101,7 @@ pub struct Progress<'a> {
     pub levers: usize,
     /// What the runs will take that it takes as a rule; none if they were made and the answer is not clear yet.
     pub rest: Option<Duration>,
-    /// The longest that it will still take, if there is a bound.
+    /// For how long runs will still be begun, by what is known now, if there is a bound.
     pub left: Option<Duration>,
 }
 
