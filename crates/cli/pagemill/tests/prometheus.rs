@@ -131,7 +131,15 @@ fn a_page_has_the_process_its_cgroup_free_memory_and_tiers() {
     assert_eq!((run.code(), run.err.as_str()), (Some(0), ""), "{run:?}");
     is_valid(&run.out);
     let process = format!("{{pid=\"{pid}\",comm=\"sh\",");
-    for name in ["process_memory_bytes", "process_cpu_seconds_total", "process_page_faults_total"] {
+    for name in [
+        "process_memory_bytes",
+        "process_cpu_seconds_total",
+        "process_page_faults_total",
+        "malloc_heap_bytes",
+        "malloc_free_bytes",
+        "malloc_returnable_bytes",
+        "malloc_pieces_bytes",
+    ] {
         assert!(run.out.contains(&format!("\npagemill_{name}{process}")), "{name} in {}", run.out);
     }
     for start in ["unusable_free_space_ratio{node=\"0\",", "tier_daemons "] {

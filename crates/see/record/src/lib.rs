@@ -10,6 +10,7 @@ pub mod both;
 pub mod free_memory;
 pub mod kernel_scores;
 pub mod malloc_free;
+pub mod malloc_reader;
 pub mod recorders;
 pub mod sampler;
 pub mod summary;

@@ -22,6 +22,7 @@ use pagemill_kernel::{Error, Kind, Linux, settings::loan};
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Event, HeapSample, Nanos, Pid};
 use pagemill_record::free_memory::FreeMemory;
+use pagemill_record::malloc_reader::MallocReader;
 use pagemill_record::recorders::Recorder;
 use pagemill_record::recorders::faults::{self, Faults, Target};
 use pagemill_record::sampler::Sampler;
@@ -56,6 +57,7 @@ struct Times {
 struct Watched {
     started: u64,
     sampler: Sampler,
+    malloc: MallocReader,
     group: Option<Group>,
     times: Option<Times>,
 }
@@ -114,7 +116,8 @@ impl Exporter {
             None
         });
         let group = self.linux.memory_cgroup(pid).ok();
-        self.watched.insert(pid, Watched { started: stat.started, sampler, group, times });
+        let (started, malloc) = (stat.started, MallocReader::new(self.linux.clone(), pid));
+        self.watched.insert(pid, Watched { started, sampler, malloc, group, times });
         Ok(Some(sample))
     }
 
@@ -152,7 +155,8 @@ impl Exporter {
             self.watch(pid).ok()??;
         }
         let watched = self.watched.get_mut(&pid)?;
-        let sample = watched.sampler.sample().ok()??;
+        let mut sample = watched.sampler.sample().ok()??;
+        watched.malloc.read_or_recall(&mut sample);
         Some(ProcessSnapshot {
             pid,
             comm: watched.sampler.comm().to_owned(),

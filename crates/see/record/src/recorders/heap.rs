@@ -1,5 +1,5 @@
 //! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process; of a process that is not
-//! on pagemill's heap, what its own malloc keeps free ([`malloc_free`]), now and then, and once more at the end where it
+//! on pagemill's heap, what its own malloc keeps free ([`MallocReader`]), now and then, and once more at the end where it
 //! lives on.
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
 
 use super::recorder::{Recorder, RecorderKind, Start};
-use crate::malloc_free;
+use crate::malloc_reader::MallocReader;
 use crate::sampler::Sampler;
 
 /// The word `heap`.
@@ -39,12 +39,8 @@ const PYMALLOC: &str =
     "CPython has small objects in arenas of its own, beside malloc, which are not read";
 /// A process that has this much more is much larger.
 const LARGER: u64 = 8 << 20;
-/// Time of a CPU for reading what a malloc keeps free.
-const READING: Duration = Duration::from_millis(200);
-/// It is read again after so long, or so many times as long as it took; sooner where it did not answer.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Time between two looks whether it is CPython, as long as it is not.
 const SOON: Duration = Duration::from_millis(100);
-const REST: u32 = 50;
 /// At the end it is read so many times at the most, so far apart: a heap that is changing just then has no answer.
 const TRIES: usize = 3;
 const APART: Duration = Duration::from_millis(10);
@@ -59,7 +55,7 @@ pub struct Heap {
     samples: u64,
     /// Whether the program was started on the heap.
     preloaded: bool,
-    malloc: Malloc,
+    malloc: MallocReader,
     python: Python,
     own: Own,
 }
@@ -110,43 +106,11 @@ impl Python {
     }
 }
 
-/// Asks the malloc of a process.
-struct Malloc {
-    linux: Linux,
-    pid: Pid,
-    /// When next.
-    due: Instant,
-    /// It has answered.
-    told: bool,
-}
-
-impl Malloc {
-    /// Adds what it says to a sample of a process that is not on pagemill's heap, if it is time to; whether it did.
-    fn add(&mut self, sample: &mut HeapSample) -> bool {
-        let begun = Instant::now();
-        if sample.live.is_some() || begun < self.due {
-            return false;
-        }
-        if let (Some(free), Some(allocator)) = malloc_free::of(&self.linux, self.pid, READING) {
-            sample.malloc = Some(allocator.name().into());
-            sample.malloc_heap = Some(Bytes(free.heap));
-            sample.malloc_free = Some(Bytes(free.free));
-            sample.malloc_returnable = Some(Bytes(free.returnable));
-            sample.malloc_pieces = Some(Bytes(free.pieces));
-            self.told = true;
-        }
-        let now = Instant::now();
-        let again = if sample.malloc.is_some() { AGAIN } else { SOON };
-        self.due = now + again.max((now - begun) * REST);
-        sample.malloc.is_some()
-    }
-}
-
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
     pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
+        let malloc = MallocReader::new(linux.clone(), pid);
         let due = Instant::now();
-        let malloc = Malloc { linux: linux.clone(), pid, due, told: false };
         let python = Python { linux: linux.clone(), pid, due, found: false };
         let sampler = Sampler::attach(linux, pid)?;
         let own = Own::default();
@@ -161,7 +125,7 @@ impl Heap {
         self.python.look();
         // The heap of a program that was started on it may not be there yet.
         if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded) {
-            self.malloc.add(sample);
+            self.malloc.read(sample);
         }
         Ok(sample.map(|sample| Event::Heap(Box::new(sample))))
     }
@@ -177,8 +141,7 @@ impl Heap {
                 std::thread::sleep(APART);
             }
             let Some(mut sample) = self.sampler.sample()? else { return Ok(()) };
-            self.malloc.due = Instant::now();
-            if self.malloc.add(&mut sample) {
+            if self.malloc.read_now(&mut sample) {
                 writer.event(&Event::Heap(Box::new(sample)))?;
                 self.samples += 1;
                 return Ok(());
@@ -248,7 +211,7 @@ impl Recorder for Heap {
                      shorter programs)"
                 );
             } else {
-                let malloc = match self.malloc.told {
+                let malloc = match self.malloc.has_told() {
                     true => ", and what its own malloc keeps free,",
                     false => {
                         meta.lacks(MALLOC, NO_MALLOC);

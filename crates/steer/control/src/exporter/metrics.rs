@@ -59,6 +59,17 @@ const OF_HEAPS: [Row<HeapSample>; 11] = [
     ("longest_stall_seconds", Gauge, "The longest stall so far.", |s| seconds(s.longest_stall)),
 ];
 
+const OF_MALLOCS: [Row<HeapSample>; 4] = [
+    ("heap_bytes", Gauge, "What the process's own malloc holds.", |s| bytes(s.malloc_heap)),
+    ("free_bytes", Gauge, "Free in it, as last read.", |s| bytes(s.malloc_free)),
+    ("returnable_bytes", Gauge, "Of that, in whole resident pages.", |s| {
+        bytes(s.malloc_returnable)
+    }),
+    ("pieces_bytes", Gauge, "Of that, in pieces of pages that hold data.", |s| {
+        bytes(s.malloc_pieces)
+    }),
+];
+
 /// What is known of processes.
 pub(super) fn of_processes(looks: &[ProcessSnapshot]) -> Exposition {
     let mut page = Exposition::default();
@@ -71,6 +82,7 @@ pub(super) fn of_processes(looks: &[ProcessSnapshot]) -> Exposition {
     let samples: Vec<_> = looks.iter().map(|look| (of(look), &look.sample)).collect();
     page.metrics("pagemill_process_", &samples, &OF_PROCESSES);
     page.metrics("pagemill_heap_", &samples, &OF_HEAPS);
+    page.metrics("pagemill_malloc_", &samples, &OF_MALLOCS);
     of_faults(&mut page, looks, &of);
     page
 }
