@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "PYTHONMALLOC";
 pub const MALLOC: &str = "malloc";
 
 /// Whether `pid` executes CPython, by the name of its file or of a library, and its environment does not say that it has
-/// no pymalloc. False where nobody may look.
+/// no pymalloc. False where nobody may look, or where that has only just been executed.
 pub fn has_pymalloc(linux: &Linux, pid: Pid) -> bool {
     let program = std::fs::read_link(linux.process_file(pid, "exe"));
     let is_program = || program.is_ok_and(|path| path.file_name().is_some_and(is_python));
@@ -22,7 +22,9 @@ pub fn has_pymalloc(linux: &Linux, pid: Pid) -> bool {
     let has_library = || {
         linux.maps(pid).is_ok_and(|maps| maps.iter().any(|map| map.file().is_some_and(is_library)))
     };
-    (is_program() || has_library()) && !is_off(linux, pid)
+    // While it is being executed its environment is empty.
+    let is_there = || linux.layout(pid).is_ok_and(|layout| layout.words[3] != 0);
+    (is_program() || has_library()) && is_there() && !is_off(linux, pid)
 }
 
 /// `python`, `python3`, `python3.11`; a build without a global lock (`python3.13t`) has another allocator.
@@ -53,6 +55,8 @@ fn is_off(linux: &Linux, pid: Pid) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -78,7 +82,12 @@ mod tests {
         let mut command = std::process::Command::new(&path);
         command.arg("1000").env_remove(VARIABLE).envs(value.map(|value| (VARIABLE, value)));
         let mut child = command.spawn().unwrap();
-        let has = has_pymalloc(&Linux::live(), Pid(child.id()));
+        let (linux, pid, begun) = (Linux::live(), Pid(child.id()), Instant::now());
+        while linux.layout(pid).unwrap().words[3] == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let has = has_pymalloc(&linux, pid);
         child.kill().unwrap();
         child.wait().unwrap();
         has

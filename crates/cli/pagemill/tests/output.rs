@@ -630,7 +630,7 @@ fn a_recording_that_is_not_whole_is_never_taken_for_one_that_is() {
 fn what_was_lost_stands_in_the_header_and_is_red_on_a_terminal() {
     let room = TempDir::new().unwrap();
     let rec = room.path().join("rec");
-    let losses = Losses { missed_samples: 7, removed_samples: 0 };
+    let losses = Losses { missed_samples: 7, ..Losses::default() };
     let faults = Some(FaultSetup { lost: 1, ..FaultSetup::default() });
     let meta = Meta { losses, faults, ..Meta::default() };
     Writer::create(&rec, meta, false, None).unwrap().finish(Nanos(1)).unwrap();

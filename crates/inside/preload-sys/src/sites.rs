@@ -12,7 +12,7 @@
 //! A slot whose size has a number in its top byte is followed by so many with 7 more words of the stack each.
 
 /// What the first word says.
-pub const VERSION: u64 = 0x7061_6765_0000_0001;
+pub const VERSION: u64 = 0x7061_6765_0000_0002;
 /// The word that says where `inside` is.
 pub const INSIDE: usize = 2;
 /// The word that says which size is noted.
@@ -21,8 +21,8 @@ pub const LEAST: usize = 3;
 pub const HEADER: usize = 8;
 /// Words of a slot.
 pub const SLOT: usize = 8;
-/// Slots.
-pub const SLOTS: usize = 1 << 18;
+/// Slots: 32 MiB, half of what a container has to share by default. On a busy machine the recorder reads late.
+pub const SLOTS: usize = 1 << 19;
 /// Words in all.
 pub const WORDS: usize = HEADER + SLOT * SLOTS;
 /// Size of what is given back.

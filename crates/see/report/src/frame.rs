@@ -154,6 +154,7 @@ fn lost(report: &Report) -> Option<String> {
     let faults = meta.faults.as_ref().map_or((0, 0), |setup| (setup.lost, setup.lost_rows));
     let counts = [
         (meta.losses.missed_samples, "sample", "samples"),
+        (meta.losses.lost_notes, "note on allocations", "notes on allocations"),
         (faults.0, "page fault", "page faults"),
         (faults.1, "row of slow faults", "rows of slow faults"),
         (meta.accesses.as_ref().map_or(0, |setup| setup.lost), "access", "accesses"),

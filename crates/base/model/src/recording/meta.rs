@@ -148,4 +148,15 @@ pub struct Losses {
     pub missed_samples: u64,
     /// Samples in parts that were removed to stay below the size limit.
     pub removed_samples: u64,
+    /// Of [`Self::notes`], those that were overwritten before they were read, or are not whole.
+    pub lost_notes: u64,
+    /// What the recorded program noted of its allocations: a note each time that memory is taken or given back.
+    pub notes: u64,
+}
+
+impl Losses {
+    /// The part of the notes of allocations that was lost, 0 to 1.
+    pub fn part_of_notes(&self) -> f64 {
+        self.lost_notes as f64 / self.notes.max(1) as f64
+    }
 }

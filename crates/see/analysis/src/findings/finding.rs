@@ -107,6 +107,14 @@ impl RecordedViews<'_> {
         missing.map(|missing| missing.why.as_str()).next()
     }
 
+    /// The part of the notes of allocations that was lost, if some were and the others tell what is live well enough.
+    pub(super) fn lost_notes(&self) -> Option<f64> {
+        /// What is live is then known to a few percent.
+        const FEW: f64 = 0.02;
+        let part = self.meta?.losses.part_of_notes();
+        (part > 0.0 && part <= FEW).then_some(part)
+    }
+
     /// So many pages in bytes.
     pub(super) fn bytes(&self, pages: u64) -> u64 {
         pages.saturating_mul(self.meta.map_or(4096, |meta| meta.page_size.0.max(1)))

@@ -15,9 +15,18 @@ const PART: f64 = 0.05;
 pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     seen.accesses?;
     let why = seen.lacks_allocations()?;
+    if seen.lost_notes().is_some() {
+        return None;
+    }
+    let lost = seen.meta.map_or(0.0, |meta| meta.losses.part_of_notes());
+    let share = match lost > 0.0 {
+        // The program noted faster than the recorder had a CPU to read.
+        true => format!(" ({} of them; on a machine that is less busy it is less)", percent(lost)),
+        false => String::new(),
+    };
     Some(Inconclusive {
         what: "who keeps pages resident",
-        why: format!("allocations were not, or not all, seen: {why}"),
+        why: format!("allocations were not, or not all, seen: {why}{share}"),
         next: format!("pagemill record --with accesses {}", seen.again()),
     })
 }
@@ -26,9 +35,13 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some((_, _, heat)) = seen.accesses else { return Vec::new() };
     // What is live is known of all allocations or of none.
-    if seen.lacks_allocations().is_some() {
+    let lost = seen.lost_notes();
+    if seen.lacks_allocations().is_some() && lost.is_none() {
         return Vec::new();
     }
+    let lost = lost.map_or(String::new(), |part| {
+        format!("; {} of the notes on allocations were lost, so it is about so much", percent(part))
+    });
     let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
     let kept = heat.kept;
     let all = sum(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
@@ -60,7 +73,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                     code(&site.name),
                 ),
                 evidence: format!(
-                    "{} of which at most a quarter is live, {} of them by {}",
+                    "{} of which at most a quarter is live, {} of them by {}{lost}",
                     counted(pages, "page", "pages"),
                     percent(site.pages as f64 / pages.max(1) as f64),
                     code(&site.name),
@@ -82,7 +95,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                 size(bytes)
             ),
             evidence: format!(
-                "{} that held data and hold none at the end",
+                "{} that held data and hold none at the end{lost}",
                 counted(kept.free_pages, "page", "pages")
             ),
             next: format!("pagemill run --heap plain {}", seen.again()),

@@ -1,7 +1,7 @@
 //! Programs of known truth, as the events that a recording of them has.
 
 use pagemill_model::fault::Flags;
-use pagemill_model::recording::{Meta, NotMeasured};
+use pagemill_model::recording::{Losses, Meta, NotMeasured};
 use pagemill_model::{
     Access, AccessSetup, Allocation, Bytes, Event, Fault, FaultCounts, FaultSetup, FaultSum,
 };
@@ -131,8 +131,8 @@ fn memory_that_is_written_once_and_read_all_the_time_is_that() {
     assert_eq!(subjects, ["write-once"]);
 }
 
-#[test]
-fn survivors_that_keep_pages_are_sparse_and_named_and_why_memory_did_not_fall_is_said() {
+/// Of 8 MiB of small objects one a page lives on.
+fn sparse_program() -> Vec<Event> {
     let mut events = Vec::new();
     let objects = 8 * MIB / 64;
     for object in 0..objects {
@@ -146,7 +146,45 @@ fn survivors_that_keep_pages_are_sparse_and_named_and_why_memory_did_not_fall_is
         events.push(allocated(30 * INTERVAL + object, COLD + object * 64, None, 0));
     }
     events.extend(accessed(31 * INTERVAL, COLD, 8 * MIB, false));
-    let found = findings_of(&events);
+    events
+}
+
+/// A single note that was lost had nothing said of who keeps pages.
+#[test]
+fn who_keeps_pages_is_told_with_the_part_of_notes_that_was_lost_or_why_it_is_not() {
+    let whats = |all: &Conclusions| all.inconclusive.iter().map(|one| one.what).collect::<Vec<_>>();
+    let subjects =
+        |all: &Conclusions| all.findings.iter().map(|one| one.subject).collect::<Vec<_>>();
+    let told = |lost_notes: u64| {
+        let losses = Losses { lost_notes, notes: 1_000_000, ..Losses::default() };
+        let mut meta =
+            Meta { losses, page_size: Bytes(PAGE), command: vec!["it".into()], ..Meta::default() };
+        if lost_notes > 0 {
+            meta.lacks(
+                NotMeasured::ALLOCATIONS,
+                format!("{lost_notes} of 1000000 notes were overwritten"),
+            );
+        }
+        conclusions_of(&sparse_program(), &AccessSetup::default(), Some(&meta))
+    };
+    let few = told(10_000);
+    assert_eq!((subjects(&few)[0], whats(&few)), ("sparse", vec![]), "{few:?}");
+    assert!(
+        few.findings[0]
+            .evidence
+            .ends_with("1.0 % of the notes on allocations were lost, so it is about so much")
+    );
+    assert!(!told(0).findings[0].evidence.contains("lost"));
+    let many = told(310_000);
+    assert!(!subjects(&many).contains(&"sparse"), "{many:?}");
+    assert_eq!(whats(&many), ["who keeps pages resident"]);
+    let why = &many.inconclusive[0].why;
+    assert!(why.contains("310000 of 1000000 notes were overwritten (31 % of them"), "{why}");
+}
+
+#[test]
+fn survivors_that_keep_pages_are_sparse_and_named_and_why_memory_did_not_fall_is_said() {
+    let found = findings_of(&sparse_program());
     let first = &found[0];
     assert_eq!(first.subject, "sparse", "{found:?}");
     assert!(first.text.contains("resident memory did not fall"), "{}", first.text);

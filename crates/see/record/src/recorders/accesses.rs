@@ -178,11 +178,13 @@ impl Traced {
         let _ = sink.tell_allocations();
         let (intervals, accesses, failure) = (sink.intervals, sink.accesses, sink.failure);
         let (later, live) = (sink.untraced, sink.live);
-        if let Ok(ring) = &self.allocations
-            && ring.lost() > 0
-        {
-            let why = format!("{} notes were overwritten before they were read", ring.lost());
-            writer.meta_mut().lacks(NotMeasured::ALLOCATIONS, why);
+        if let Ok(ring) = &self.allocations {
+            ring.tell(&mut writer.meta_mut().losses);
+            if ring.lost() > 0 {
+                let (lost, all) = (ring.lost(), ring.notes());
+                let why = format!("{lost} of {all} notes were overwritten before they were read");
+                writer.meta_mut().lacks(NotMeasured::ALLOCATIONS, why);
+            }
         }
         let mut setup = self.setup();
         setup.untraced =

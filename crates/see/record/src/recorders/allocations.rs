@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context as _, Result};
 use pagemill_kernel::memory::shared_words::SharedWords;
 use pagemill_kernel::{clock, process::injected};
+use pagemill_model::recording::Losses;
 use pagemill_model::{Allocation, Nanos};
 use pagemill_preload_sys::sites as layout;
 
@@ -84,6 +85,17 @@ impl Allocations {
     /// Notes that were overwritten before they could be read.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Notes so far, those that were overwritten among them.
+    pub fn notes(&self) -> u64 {
+        self.next
+    }
+
+    /// Says in a header how many notes there were, and of those that were lost.
+    pub fn tell(&self, losses: &mut Losses) {
+        losses.notes += self.notes();
+        losses.lost_notes += self.lost;
     }
 
     /// What was noted since the last reading, until now: a program may note faster than we read, and would be read for

@@ -10,7 +10,7 @@ use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_launch::cpython;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
-use pagemill_model::{Bytes, Event, EventKind, HeapSample, Pid};
+use pagemill_model::{Bytes, Event, EventKind, Pid};
 
 use super::recorder::{Recorder, RecorderKind, Start};
 use crate::malloc_reader::MallocReader;

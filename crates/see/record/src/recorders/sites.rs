@@ -83,8 +83,10 @@ impl Recorder for Sites {
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
         self.collect(writer)?;
+        self.ring.tell(&mut writer.meta_mut().losses);
         if self.ring.lost() > 0 {
-            let why = format!("{} notes came faster than they were read", self.ring.lost());
+            let (lost, all) = (self.ring.lost(), self.ring.notes());
+            let why = format!("{lost} of {all} notes came faster than they were read");
             writer.meta_mut().lacks("some call sites", why);
         }
         Ok(())
