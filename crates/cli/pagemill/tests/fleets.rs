@@ -10,9 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pagemill_kernel::Linux;
 use pagemill_model::frag::FragSample;
 use pagemill_model::recording::{Meta, Writer};
-use pagemill_model::{Bytes, Event, Fault, FaultCounts, HeapSample, Nanos, latency};
+use pagemill_model::{Bytes, Event, Fault, FaultCounts, HeapSample, Nanos, Pid, latency};
 use serde_json::{Value, json};
 use support::{pagemill, ran, skip};
 
@@ -239,6 +240,68 @@ fn a_linter_accepts_the_units() {
         let mut command = Command::new("systemd-analyze");
         let run = ran(command.args(["verify", "--man=no"]).arg(&path));
         assert!(run.err.contains("Restrat"), "{run:?}");
+    }
+}
+
+/// Where two processes had the name, the unit failed every minute and recorded none.
+#[test]
+fn the_unit_records_all_processes_of_its_name() {
+    if Command::new("ps").arg("--version").output().is_err() {
+        return skip("ps, of the package procps, is not installed").unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    // Nobody else's are called so.
+    let name = format!("many{}", std::process::id());
+    let program = room.path().join(&name);
+    support::installed(Path::new("/bin/sleep"), &program, "755");
+    let unit =
+        fs::read_to_string(root().join("packaging/systemd/pagemill-record@.service")).unwrap();
+    let (_, line) = unit.split_once("ExecStart=/bin/sh -c '").unwrap();
+    let (line, _) = line.split_once("'\n").unwrap();
+    // As systemd reads it, but for the time that it takes.
+    let line =
+        line.replace("\\\n", " ").replace("%i", &name).replace("%H", "here").replace("%%", "%");
+    assert!(line.contains("--for 24h") && line.contains("/usr/bin/pagemill "), "{line}");
+    let line = line.replace("--for 24h", "--for 300ms").replace("--interval 1s", "--interval 50ms");
+    let line =
+        line.replace("/usr/bin/pagemill ", &format!("{} ", pagemill().get_program().display()));
+    let fleet = room.path().join("fleet");
+    let start = || {
+        let mut shell = Command::new("/bin/sh");
+        ran(shell.args(["-c", &line]).env("FLEET", &fleet))
+    };
+    let none = start();
+    assert!(
+        none.code() == Some(1) && none.err.contains(&format!("no process is called {name}")),
+        "{none:?}"
+    );
+    let mut sleepers: Vec<_> =
+        (0..2).map(|_| Command::new(&program).arg("1000").spawn().unwrap()).collect();
+    for sleeper in &sleepers {
+        let is_it = || Linux::live().stat(Pid(sleeper.id())).is_ok_and(|stat| stat.comm == name);
+        support::until("its name", is_it);
+    }
+    let told = start();
+    for sleeper in &mut sleepers {
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+    }
+    assert_eq!(told.code(), Some(0), "{told:?}");
+    let days: Vec<PathBuf> =
+        fs::read_dir(fleet.join("host=here")).unwrap().map(|day| day.unwrap().path()).collect();
+    let mut names: Vec<String> = days
+        .iter()
+        .flat_map(|day| fs::read_dir(day).unwrap())
+        .map(|made| made.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 2, "{told:?}");
+    for sleeper in sleepers {
+        let end = format!(".{}", sleeper.id());
+        assert!(
+            names.iter().any(|made| made.starts_with(&name) && made.ends_with(&end)),
+            "{names:?}"
+        );
     }
 }
 
