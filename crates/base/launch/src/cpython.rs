@@ -13,8 +13,8 @@ pub const VARIABLE: &str = "PYTHONMALLOC";
 /// See [`VARIABLE`].
 pub const MALLOC: &str = "malloc";
 
-/// Whether `pid` executes CPython, by the name of its file or of a library, and its environment does not say that it has
-/// no pymalloc. False where nobody may look, or where that has only just been executed.
+/// Whether `pid` executes CPython, by the name of its file or of a library, and its environment does not say that it
+/// has no pymalloc. False where nobody may look, or where that has only just been executed.
 pub fn has_pymalloc(linux: &Linux, pid: Pid) -> bool {
     let program = std::fs::read_link(linux.process_file(pid, "exe"));
     let is_program = || program.is_ok_and(|path| path.file_name().is_some_and(is_python));

@@ -174,8 +174,8 @@ fn what_the_own_malloc_of_a_process_keeps_free_is_found_and_told_apart() {
     }
 }
 
-/// Of a command only what pagemill's heap makes of it could be recorded, and that this tells little of other mallocs was
-/// not said.
+/// Of a command only what pagemill's heap makes of it could be recorded, and that this tells little of other mallocs
+/// was not said.
 #[test]
 fn a_command_is_recorded_on_its_own_malloc_where_that_is_asked_for() {
     let room = TempDir::new().unwrap();

@@ -57,8 +57,8 @@ fn recording(fleet: &Path, host: u64, day: u64) {
     let mut writer = Writer::create(place, meta, false, None).unwrap();
     let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
     let mib = |mib: u64| Some(Bytes(mib << 20));
-    // Each host has more than the one before; web2 grows by 5 MiB a day; web7 keeps 200 MiB free in pagemill's heap, and
-    // web8 150 in its own malloc.
+    // Each host has more than the one before; web2 grows by 5 MiB a day; web7 keeps 200 MiB free in pagemill's heap,
+    // and web8 150 in its own malloc.
     let peak = 100 + host + if host == 2 { 5 * day } else { 0 };
     for (second, memory) in [(1, peak - 20), (2, peak), (3, peak - 10)] {
         let kept = if host == 7 { 200 } else { 10 };

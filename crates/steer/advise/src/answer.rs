@@ -687,8 +687,8 @@ mod tests {
         assert!(!advice.helps() && advice.undecided(), "two runs choose nothing: {text}");
     }
 
-    /// A lever that had run once had an interval like those that had run thrice, and the first line another time than the
-    /// table.
+    /// A lever that had run once had an interval like those that had run thrice, and the first line another time than
+    /// the table.
     #[test]
     fn one_run_has_no_interval_and_the_first_line_has_the_medians_of_the_table() {
         let mut advice = advice(

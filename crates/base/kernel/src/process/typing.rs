@@ -1,9 +1,9 @@
 //! Whether a process waits for what nobody will type (proc_pid_syscall(5), proc_pid_fdinfo(5)).
 //!
 //! `/proc/PID/task/TID/syscall` has the call that a thread is blocked in and its arguments. A thread *waits for typing*
-//! while it is in `read`, `readv`, `poll`, `ppoll`, `select` or `pselect6` without a time limit, and all that it waits to
-//! read from is the terminal of the caller, or a standard input that can only be written to (programs that find their
-//! standard input empty take standard error in its place, for that is the terminal as a rule).
+//! while it is in `read`, `readv`, `poll`, `ppoll`, `select` or `pselect6` without a time limit, and all that it waits
+//! to read from is the terminal of the caller, or a standard input that can only be written to (programs that find
+//! their standard input empty take standard error in its place, for that is the terminal as a rule).
 
 use std::os::unix::fs::MetadataExt as _;
 

@@ -149,7 +149,7 @@ fn step(progress: &Progress<'_>) -> String {
         None => run.push_str(&format!(", {so_far} s so far")),
     }
     let left = progress.left.map(whole);
-    // A run that is on goes on, one under a lever may take longer than as it is, and on a busy machine there is more time.
+    // A run that is on goes on, one under a lever may take longer than as it is, and a busy machine gives more time.
     let most = left.map(|left| format!("no run is begun after about {left} s"));
     if progress.runs == 0 {
         return [Some(run), most].into_iter().flatten().collect::<Vec<_>>().join("; ");

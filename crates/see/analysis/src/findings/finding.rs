@@ -22,8 +22,8 @@ pub enum Stake {
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`, `faults`, `tail`,
-    /// `stalls`, `bloat`, `huge`, `fragmentation`.
+    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`, `faults`,
+    /// `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,

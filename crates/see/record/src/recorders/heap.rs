@@ -1,6 +1,6 @@
 //! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process; of a process that is not
-//! on pagemill's heap, what its own malloc keeps free ([`MallocReader`]), now and then, and once more at the end where it
-//! lives on.
+//! on pagemill's heap, what its own malloc keeps free ([`MallocReader`]), now and then, and once more at the end where
+//! it lives on.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! CPython without pymalloc, its own allocator of small objects, which gives an arena back only when nothing lives in it.
+//! CPython without pymalloc, its own allocator of small objects, which gives an arena back only when nothing lives in
+//! it.
 
 use pagemill_launch::cpython::{MALLOC, VARIABLE};
 
@@ -15,8 +16,7 @@ impl Lever for Pymalloc {
     fn words(&self) -> [&'static str; 3] {
         [
             "no pymalloc",
-            "CPython has small objects from malloc, not from arenas of its own, each of which stays while anything lives \
-             in it",
+            "CPython has small objects from malloc, not from arenas of its own that stay while anything lives in them",
             "CPython",
         ]
     }
