@@ -185,6 +185,13 @@ impl Advice {
                 text.push_str(&format!(" ({})", times(levers[arm].len())));
             }
         }
+        if let Some((arm, aim)) = self.judgement.nearest {
+            let brings = self.sentence(&levers, arm, aim, "brings");
+            text.push_str(&format!(
+                "; {brings}, less than the {:.0} % that a lever is to be worth (--worth)",
+                self.options.worth * 100.0
+            ));
+        }
         text
     }
 
@@ -436,12 +443,12 @@ impl Advice {
     pub fn json(&self) -> Value {
         let levers = self.levers();
         let runs = self.runs(&levers);
-        let choice = self.judgement.choice.map(|(arm, aim)| {
+        let named = |(arm, aim): (usize, Aim)| {
             json!({
                 "lever": self.arms[arm].lever.name(),
                 "aim": if aim == Aim::Memory { "memory" } else { "time" },
             })
-        });
+        };
         let time = COLUMNS.iter().find(|(quantity, ..)| *quantity == self.judgement.time);
         let arms = self.arms.iter().enumerate();
         json!({
@@ -449,7 +456,8 @@ impl Advice {
             "helps": self.helps(),
             "undecided": self.undecided(),
             "interrupted": self.interrupted.is_some(),
-            "choice": choice,
+            "choice": self.judgement.choice.map(named),
+            "nearest": self.judgement.nearest.map(named),
             "use": self.command(),
             "conclusion": self.conclusion(),
             "modelled": self.colder(),
@@ -714,6 +722,18 @@ mod tests {
         let mean = |lever: usize| levers[lever]["changes"]["memory_mean"].clone();
         assert_eq!((mean(1)["low"].clone(), mean(1)["high"].clone()), (Value::Null, Value::Null));
         assert!(mean(1)["ratio"].is_f64() && mean(0)["low"].is_f64(), "{levers:#}");
+    }
+
+    /// 3.7 % less memory were found, and "use the command as it is" was all that was said.
+    #[test]
+    fn what_brings_less_than_it_is_to_be_worth_is_told() {
+        let runs = [(100.0, 1.0), (100.0, 1.01), (101.0, 1.0)];
+        let advice = advice(&runs, &[(State::Out, &[(96.0, 1.0), (96.0, 1.0), (96.5, 1.01)])]);
+        let conclusion = advice.conclusion();
+        let says = "does not help by 5 %: use the command as it is; one arena brings 4.0 % less memory in the mean";
+        assert!(conclusion.contains(says) && conclusion.ends_with("(--worth)"), "{conclusion}");
+        assert_eq!(advice.json()["nearest"], json!({ "lever": "one arena", "aim": "memory" }));
+        assert!(!advice.helps() && !advice.undecided());
     }
 
     /// Nineteen lines stood below a table of two, twelve of them with one of two reasons.

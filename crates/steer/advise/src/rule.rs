@@ -58,7 +58,8 @@
 //! with the greatest fall among those with three runs at the least (of time on a machine that is not quiet: five) whose
 //! fall is more than `worth` in the median and told apart from none, and which are not shown (at 90 %) to pass the
 //! bound; of those within `TIE` of it the first of the registry, which begins with what asks least.
-//! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much.
+//! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much; and
+//! the lever that brings most, if it is told apart from none, is told as the nearest.
 //!
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
 //! give the same; without noise a lever that is worth it is chosen and one that is not never; after `most` rounds it
@@ -76,6 +77,8 @@ const DOUBT: f64 = 1.28;
 const FLOOR: f64 = 0.003;
 /// Falls that differ by less are one.
 const TIE: f64 = 0.02;
+/// A fall of less is not worth a word.
+const NOTABLE: f64 = 0.01;
 /// An open lever that may fall by so much more than what is shown keeps the trial going.
 const MARGIN: f64 = 0.03;
 /// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, and by so many
@@ -292,6 +295,8 @@ pub struct Judgement {
     /// Where none is chosen, the one that is still open and looks best, if that looks worth it: the runs differ too
     /// much to tell.
     pub perhaps: Option<(usize, Aim)>,
+    /// Where none is chosen, the one that brings most of those that bring something, too little to be worth it.
+    pub nearest: Option<(usize, Aim)>,
 }
 
 /// The runs of all arms.
@@ -481,12 +486,14 @@ impl Runs<'_> {
         let choice = aims.iter().find_map(|aim| Some((judge.choice(*aim, true)?, *aim)));
         let over_bound = aims.iter().find_map(|aim| Some((judge.choice(*aim, false)?, *aim)));
         let perhaps = by_aim.iter().find_map(|(aim, all)| Some((judge.perhaps(*aim, all)?, *aim)));
+        let nearest = aims.iter().find_map(|aim| Some((judge.nearest(*aim)?, *aim)));
         Judgement {
             standings: (0..self.levers.len()).map(best).collect(),
             time: judge.time,
             stop: full || settled(),
             over_bound: over_bound.filter(|(over, _)| choice.is_none_or(|(best, _)| best != *over)),
             perhaps: perhaps.filter(|_| choice.is_none()),
+            nearest: nearest.filter(|_| choice.is_none()),
             choice,
         }
     }
@@ -592,18 +599,34 @@ impl Judge<'_> {
         worth.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)).map(|(lever, _)| lever)
     }
 
+    /// Whether nothing shows, at 90 %, that a bound is passed.
+    fn may_be_kept(&self, bound: Change) -> bool {
+        bound.ratio.ln() - DOUBT * bound.error <= (1.0 + self.criteria.slower).ln()
+    }
+
+    /// The lever that brings most of what is told apart from none.
+    fn nearest(&self, aim: Aim) -> Option<usize> {
+        let brings = |lever: usize| {
+            let (fall, bound) = self.changes(lever, aim)?;
+            let told = fall.runs >= LEAST && self.is_told(aim, fall.runs);
+            let falls = told && fall.ratio < 1.0 - NOTABLE && fall.high < 1.0;
+            let passes = bound.is_none_or(|bound| self.may_be_kept(bound));
+            (falls && passes).then_some((lever, fall.ratio))
+        };
+        let all = (0..self.runs.levers.len()).filter_map(brings);
+        all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(lever, _)| lever)
+    }
+
     /// The lever that is best for an aim and worth it; with any bound, or only those within it.
     fn choice(&self, aim: Aim, within: bool) -> Option<usize> {
-        let limit = (1.0 + self.criteria.slower).ln();
         let worth_it = |lever: &usize| {
             let (fall, bound) = self.changes(*lever, aim)?;
             let falls = fall.ratio < 1.0 - self.criteria.worth && fall.high < 1.0;
-            let kept = |bound: Change| bound.ratio.ln() - DOUBT * bound.error <= limit;
             let given_up = self.runs.out.get(*lever) == Some(&true);
             // One that is not chosen may be told of, with its runs.
             let told = fall.runs >= LEAST && self.is_told(aim, fall.runs);
             let tried = !within || (told && !given_up);
-            let passes = !within || bound.is_none_or(kept);
+            let passes = !within || bound.is_none_or(|bound| self.may_be_kept(bound));
             (tried && falls && passes).then_some((*lever, fall.ratio))
         };
         let good: Vec<(usize, f64)> =

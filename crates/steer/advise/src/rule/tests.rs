@@ -109,6 +109,19 @@ fn without_noise_three_rounds_tell() {
 }
 
 #[test]
+fn what_brings_too_little_is_the_nearest_where_nothing_is_chosen() {
+    let nearest = |levers: &[(f64, f64)]| {
+        let (base, levers) = quiet(levers, LEAST);
+        let judgement = judged(&base, &levers, &CRITERIA);
+        (judgement.choice, judgement.nearest)
+    };
+    assert_eq!(nearest(&[(0.98, 1.0), (0.96, 1.0)]), (None, Some((1, Aim::Memory))));
+    assert_eq!(nearest(&[(0.96, 1.1), (1.0, 0.97)]), (None, Some((1, CRITERIA.goal.aims()[1]))));
+    assert_eq!(nearest(&[(0.995, 1.0)]), (None, None), "not worth a word");
+    assert_eq!(nearest(&[(0.9, 1.0), (0.96, 1.0)]), (Some((0, Aim::Memory)), None));
+}
+
+#[test]
 fn where_no_memory_is_to_be_had_time_is_taken_at_no_more_memory() {
     let (base, levers) = quiet(&[(1.0, 0.9), (1.5, 0.5)], LEAST);
     let judgement = judged(&base, &levers, &CRITERIA);
