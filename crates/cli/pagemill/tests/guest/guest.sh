@@ -21,7 +21,8 @@ program() {
     until_ test -e "/tmp/$name" || fail "start-$name" "$(cat "/tmp/$name.log")"
 }
 # until_ COMMAND...: waits until it succeeds, five minutes at most.
-until_() { end=$(($(cut -d. -f1 /proc/uptime) + 300)); until "$@"; do [ "$(cut -d. -f1 /proc/uptime)" -lt $end ] || return 1; sleep 0.1; done; }
+uptime_() { cut -d. -f1 /proc/uptime; }
+until_() { end=$(($(uptime_) + 300)); until "$@"; do [ "$(uptime_)" -lt $end ] || return 1; sleep 0.1; done; }
 at_least() { [ "$(on "$1" "$2" "$3")" -ge "$4" ]; }
 reads() { [ "$(cat "$1")" = "$2" ]; }
 # The kernel's own balancing between nodes is on, as Debian has it, but does not get to scan anything.
@@ -106,7 +107,8 @@ kill "$(pid c)"
 # Idle bits as the tracker; then DAMON's own threads move the pages: of a process where the kernel can
 # (6.17), else physical memory of a cgroup.
 program g hot:16:1 cold:16:0
-pagemill tier -p "$(pid g)" --apply --policy hemem --latency none --track idle --quantum 500ms --cpu 100 > /tmp/tier-g 2>&1 &
+pagemill tier -p "$(pid g)" --apply --policy hemem --latency none --track idle --quantum 500ms --cpu 100 \
+    > /tmp/tier-g 2>&1 &
 daemon=$!
 if [ -e /sys/kernel/mm/page_idle/bitmap ]; then
     until_ at_least g hot 0 3600
@@ -129,7 +131,8 @@ sh -c "echo 0 > $group/cgroup.procs; exec tiered /tmp/h hot:16:1" > /tmp/h.log 2
 until_ test -e /tmp/h
 program i hot:16:1
 release=$(uname -r | cut -d. -f1-2)
-pagemill tier -p "$(pid i)" --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 > /tmp/tier-i 2>&1 &
+pagemill tier -p "$(pid i)" --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 \
+    > /tmp/tier-i 2>&1 &
 daemon=$!
 case $release in
 6.*)
@@ -152,7 +155,8 @@ case $release in
 6.*) ;;
 *)
     before=$(on i hot 0)
-    pagemill tier --cgroup placed --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 > /tmp/tier-h 2>&1 &
+    pagemill tier --cgroup placed --apply --policy hemem --latency none --act damos --quantum 500ms --cpu 100 \
+        > /tmp/tier-h 2>&1 &
     daemon=$!
     until_ at_least h hot 0 2000
     check damos-of-a-group "$(on h hot 0)" -ge 2000
@@ -170,7 +174,8 @@ for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms; do
 done
 program d hot:16:1
 echo '0 70 140' > /tmp/script
-pagemill tier -p "$(pid d)" --apply --policy tpp+colloid --latency replay:/tmp/script --quantum 300ms > /tmp/tier-d 2>&1 &
+pagemill tier -p "$(pid d)" --apply --policy tpp+colloid --latency replay:/tmp/script --quantum 300ms \
+    > /tmp/tier-d 2>&1 &
 daemon=$!
 until_ reads $balancing 2
 check kernel-promotes "$(cat $balancing)" = 2
@@ -188,10 +193,14 @@ weights=/sys/kernel/mm/mempolicy/weighted_interleave
 if [ -e $weights/node0 ]; then
     before=$(cat $weights/*)
     # All reads are on the default tier, which is overloaded: the search aims at about half of them.
-    follow() { [ "$(cat $weights/node0)" -ge 8 ] && [ "$(cat $weights/node0)" -le 20 ] && [ "$(cat $weights/node1)" -ge 12 ]; }
+    follow() {
+        [ "$(cat $weights/node0)" -ge 8 ] && [ "$(cat $weights/node0)" -le 20 ] &&
+            [ "$(cat $weights/node1)" -ge 12 ]
+    }
     program e hot:8:0
     echo '0 300 140' > /tmp/script
-    pagemill tier -p "$(pid e)" --apply --policy hemem+watermark --act interleave --latency replay:/tmp/script --quantum 400ms > /tmp/tier-e 2>&1 &
+    pagemill tier -p "$(pid e)" --apply --policy hemem+watermark --act interleave --latency replay:/tmp/script \
+        --quantum 400ms > /tmp/tier-e 2>&1 &
     daemon=$!
     until_ follow && pass interleave-weights || fail interleave-weights "$(cat $weights/*)"
     kill -TERM $daemon; wait $daemon
@@ -222,7 +231,8 @@ if grep -q pagemill.measure /proc/cmdline; then
     echo 1 > /proc/sys/vm/overcommit_memory
     echo never > /sys/kernel/mm/transparent_hugepage/enabled
     program big sparse:65536:0 hot:16:1
-    pagemill tier -p "$(pid big)" --apply --policy hemem+colloid --latency probe --for 60s --record /big > /tmp/tier-big 2>&1 &
+    pagemill tier -p "$(pid big)" --apply --policy hemem+colloid --latency probe --for 60s --record /big \
+        > /tmp/tier-big 2>&1 &
     daemon=$!
     sleep 57
     pagemill tier status | sed 's/^/MEASURE /'

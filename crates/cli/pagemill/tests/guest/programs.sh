@@ -1,8 +1,9 @@
 # Colloid's programs (GUPS, a graph kernel, and with pagemill.programs on the kernel's command line the other graph
 # kernels, Silo and CacheLib) run inside of the guest while the daemon places their memory. guest.sh has the checks.
 #
-# Each is placed twice: away from a default tier that is overloaded, by hemem+colloid, and back, by hemem; GUPS away once
-# more, by hemem+watermark, and back by the kernel. Recording and pages go to the host, which holds one against the other.
+# Each is placed twice: away from a default tier that is overloaded, by hemem+colloid, and back, by hemem; GUPS away
+# once more, by hemem+watermark, and back by the kernel. Recording and pages go to the host, which holds one against the
+# other.
 mkdir /placed
 settle
 # The kernel's own balancing is off, else it would move what the daemon has moved; by_kernel lets it scan at once.
@@ -11,14 +12,19 @@ for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms; do
 done
 
 # node PID NODE: 4 KiB pages of anonymous memory on that node.
-node() { sed -n "/anon=/s/.* N$2=\([0-9]*\).*/\1/p" "/proc/$1/numa_maps" 2> /dev/null | awk '{ sum += $1 } END { print sum + 0 }'; }
+node() {
+    sed -n "/anon=/s/.* N$2=\([0-9]*\).*/\1/p" "/proc/$1/numa_maps" 2> /dev/null |
+        awk '{ sum += $1 } END { print sum + 0 }'
+}
 runs() { grep -qs '^State:.[RSD]' "/proc/$1/status"; }
 # sent WAY: the daemon says that it has sent 8 MiB away, or 2 MiB back, for not all are hot; also once the program has
 # ended.
 sent() {
     runs "$program" || return 0
     [ "$1" = away ] && at=10 least=7.5 || at=4 least=1.5
-    awk -v at=$at -v least=$least '$3 == "moved" && $(at + 1) == "MiB" { sum += $at } END { exit sum < least }' "/tmp/tier-$name"
+    awk -v at=$at -v least=$least '
+        $3 == "moved" && $(at + 1) == "MiB" { sum += $at }
+        END { exit sum < least }' "/tmp/tier-$name"
 }
 
 # placed NAME POLICY WAY OPTION...: places the program until pages have gone that way; fails if it ends before that.

@@ -10,7 +10,7 @@
 //! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
 //! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
-//! | pages and sources have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
+//! | pages, sources, scripts and settings have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
 //! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
 //! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |

@@ -17,10 +17,13 @@ fn anchor(heading: &str) -> String {
     kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
 }
 
+fn too_wide(line: &&str) -> bool {
+    line.chars().count() > 120
+}
+
 #[test]
 fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let too_wide = |line: &&str| line.chars().count() > 120;
     for path in files_below(&root, ".md") {
         let page = fs::read_to_string(&path).unwrap();
         let shown = path.display();
@@ -71,6 +74,49 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
         let wide: Vec<&str> =
             text.lines().filter(too_wide).filter(|line| !is_drawn(line)).collect();
         assert!(wide.is_empty(), "{}: {wide:?}", path.display());
+    }
+}
+
+/// Files whose lines are as long as they are: pages and Rust are looked at above; cargo writes locks and proptest its
+/// seeds; a row of a table and a text of JSON are in one line; the rest is what was recorded.
+const AS_THEY_ARE: [&str; 9] = [
+    ".md",
+    ".rs",
+    ".lock",
+    ".csv",
+    ".json",
+    ".parquet",
+    "/proptest-regressions/",
+    "/tests/fixtures/",
+    "/tests/kept/",
+];
+
+#[test]
+fn sources_of_other_languages_scripts_and_settings_are_narrow() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap();
+    let mut kinds = BTreeSet::new();
+    let mut all = files_below(&root, "");
+    all.push(root.join(".ci/run"));
+    for path in all.into_iter().filter(|path| path.is_file()) {
+        let name = format!("/{}", path.strip_prefix(&root).unwrap().display());
+        let is_kept = |what: &&str| match what.strip_prefix('.') {
+            Some(_) => name.ends_with(what),
+            None => name.contains(what),
+        };
+        if AS_THEY_ARE.iter().any(is_kept) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let wide: Vec<&str> = text.lines().filter(too_wide).collect();
+        assert!(wide.is_empty(), "{name}: {wide:?}");
+        let extension = path.extension().and_then(|end| end.to_str());
+        kinds.insert(extension.unwrap_or(path.file_name().unwrap().to_str().unwrap()).to_owned());
+    }
+    for kind in ["c", "cpp", "h", "html", "js", "pagemill", "rb", "service", "sh", "toml", "yaml"] {
+        assert!(kinds.contains(kind), "no file is a {kind}: {kinds:?}");
+    }
+    for script in ["deb", "stage", "run"] {
+        assert!(kinds.contains(script), "{script} was not looked at: {kinds:?}");
     }
 }
 

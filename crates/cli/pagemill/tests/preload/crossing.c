@@ -1,5 +1,5 @@
-// Threads that replace objects of many sizes and hand none over, a large object that grows, and a fork, checked byte by byte:
-// small enough for an emulator.
+// Threads that replace objects of many sizes and hand none over, a large object that grows, and a fork, checked byte by
+// byte: small enough for an emulator.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

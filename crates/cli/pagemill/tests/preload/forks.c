@@ -1,4 +1,5 @@
-// Every way to make a process, while other threads allocate: each child must be able to allocate, free what it inherited, and end.
+// Every way to make a process, while other threads allocate: each child must be able to allocate, free what it
+// inherited, and end.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -70,8 +71,8 @@ static int finish(const char *what, pid_t pid) {
 
 static pid_t raw_clone(void) { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
-// A child of threads that run: it may find what another thread was just changing. Only a single-threaded process makes these
-// children, as sandboxes and container runtimes do.
+// A child of threads that run: it may find what another thread was just changing. Only a single-threaded process makes
+// these children, as sandboxes and container runtimes do.
 static int quiet_children(void) {
     int bad = 0;
     for (int round = 0; round < 20; round++) {

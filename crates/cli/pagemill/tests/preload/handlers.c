@@ -1,5 +1,5 @@
-// Signal handlers that allocate while the thread is outside malloc, a thread that ends with live objects, and a library that is opened and closed
-// many times.
+// Signal handlers that allocate while the thread is outside malloc, a thread that ends with live objects, and a library
+// that is opened and closed many times.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

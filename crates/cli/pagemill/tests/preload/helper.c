@@ -1,5 +1,5 @@
-// What the helper thread looks like from the program: confined, real-time where that is allowed, and without the program's
-// descriptors.
+// What the helper thread looks like from the program: confined, real-time where that is allowed, and without the
+// program's descriptors.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,7 +35,8 @@ static int policy_here(void) {
     if (strcmp(filter, "0")) return SCHED_OTHER;
     struct sched_param least = {.sched_priority = 1}, none = {0};
     struct rlimit limit;
-    if (getrlimit(RLIMIT_RTTIME, &limit) || limit.rlim_cur != RLIM_INFINITY || limit.rlim_max != RLIM_INFINITY) return SCHED_OTHER;
+    if (getrlimit(RLIMIT_RTTIME, &limit)) return SCHED_OTHER;
+    if (limit.rlim_cur != RLIM_INFINITY || limit.rlim_max != RLIM_INFINITY) return SCHED_OTHER;
     int policy = sched_setscheduler(0, SCHED_RR, &least) ? SCHED_OTHER : SCHED_RR;
     sched_setscheduler(0, SCHED_OTHER, &none);
     return policy;

@@ -7,7 +7,10 @@ int main(int argc, char **argv) {
     char *volatile p = malloc(100), *volatile other = malloc(100);
     static char not_heap[64] __attribute__((aligned(16)));
     memset(p, 1, 100);
-    fprintf(stderr, "%p\n", !strcmp(argv[1], "static") ? (void *)not_heap : !strcmp(argv[1], "inside") ? (void *)(p + 16) : (void *)p);
+    void *misused = p;
+    if (!strcmp(argv[1], "static")) misused = not_heap;
+    if (!strcmp(argv[1], "inside")) misused = p + 16;
+    fprintf(stderr, "%p\n", misused);
     if (!strcmp(argv[1], "twice")) {
         free(p);
         free(p);

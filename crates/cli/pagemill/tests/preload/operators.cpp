@@ -42,13 +42,19 @@ int main() {
 
     try { deep(2); } catch (const std::bad_alloc &e) { std::printf("bad_alloc: %s\n", e.what()); }
     try { (void)::operator new[](huge); } catch (const std::bad_alloc &) { std::printf("bad_alloc from new[]\n"); }
-    try { (void)::operator new(huge, std::align_val_t(64)); } catch (const std::bad_alloc &) { std::printf("bad_alloc from aligned new\n"); }
-    try { (void)::operator new[](huge, std::align_val_t(64)); } catch (const std::bad_alloc &) { std::printf("bad_alloc from aligned new[]\n"); }
+    try { (void)::operator new(huge, std::align_val_t(64)); } catch (const std::bad_alloc &) {
+        std::printf("bad_alloc from aligned new\n");
+    }
+    try { (void)::operator new[](huge, std::align_val_t(64)); } catch (const std::bad_alloc &) {
+        std::printf("bad_alloc from aligned new[]\n");
+    }
     std::printf("nothrow: %d\n", ::operator new(huge, std::nothrow) == nullptr);
     std::printf("nothrow[]: %d\n", ::operator new[](huge, std::nothrow) == nullptr);
 
     std::set_new_handler(giving_up);
-    try { (void)::operator new(huge); } catch (const std::bad_alloc &) { std::printf("handler called %d times\n", calls); }
+    try { (void)::operator new(huge); } catch (const std::bad_alloc &) {
+        std::printf("handler called %d times\n", calls);
+    }
     calls = 0;
     std::set_new_handler(giving_up);
     std::printf("nothrow with handler: %d\n", ::operator new(huge, std::nothrow) == nullptr);
@@ -56,7 +62,8 @@ int main() {
     std::set_new_handler(throwing);
     try { deep(1); } catch (const std::bad_alloc &) { std::printf("handler threw\n"); }
     std::printf("nothrow with throwing handler: %d\n", ::operator new(huge, std::nothrow) == nullptr);
-    std::printf("aligned nothrow with throwing handler: %d\n", ::operator new[](huge, std::align_val_t(64), std::nothrow) == nullptr);
+    std::printf("aligned nothrow with throwing handler: %d\n",
+                ::operator new[](huge, std::align_val_t(64), std::nothrow) == nullptr);
     std::set_new_handler(nullptr);
 
     std::thread worker([] {

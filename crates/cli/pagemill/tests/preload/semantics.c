@@ -1,5 +1,5 @@
-// Asks the C allocator every question that has a defined or customary answer and prints the answers. The test runs it with and
-// without the library: the two outputs must be the same.
+// Asks the C allocator every question that has a defined or customary answer and prints the answers. The test runs it
+// with and without the library: the two outputs must be the same.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -100,7 +100,8 @@ int main(void) {
     say("posix_memalign(0) is EINVAL", posix_memalign(&r, 0, 8)), say("  result untouched", r == (void *)1);
     say("posix_memalign(4) is EINVAL", posix_memalign(&r, 4, 8));
     say("posix_memalign(24) is EINVAL", posix_memalign(&r, 24, 8));
-    say("posix_memalign of too much is ENOMEM", posix_memalign(&r, 64, huge)), say("  result untouched", r == (void *)1);
+    say("posix_memalign of too much is ENOMEM", posix_memalign(&r, 64, huge));
+    say("  result untouched", r == (void *)1);
     errno = 0, p = memalign(64, max - 64);
     say("memalign of too much fails", p == NULL), say("  errno", errno);
     errno = 0, p = memalign((size_t)1 << 63, 8);

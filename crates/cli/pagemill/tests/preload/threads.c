@@ -1,5 +1,5 @@
-// Ten thousand short threads, each of which allocates, frees what another allocated, leaves objects to a late destructor and ends. Prints the
-// growth of anonymous memory over the last nine thousand.
+// Ten thousand short threads, each of which allocates, frees what another allocated, leaves objects to a late
+// destructor and ends. Prints the growth of anonymous memory over the last nine thousand.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Large and small blocks by every function of the C library that gives them, from several threads: each is where it may be, holds what was
- * written, keeps it when it is resized, and errno is as the library leaves it. With an argument instead: blocks of 1 MiB until one
- * of each function is advised for larger pages.
+/* Large and small blocks by every function of the C library that gives them, from several threads: each is where it may
+ * be, holds what was written, keeps it when it is resized, and errno is as the library leaves it. With an argument
+ * instead: blocks of 1 MiB until one of each function is advised for larger pages.
  *
  *   blocks [advised] */
 #define _GNU_SOURCE
@@ -14,7 +14,9 @@
 #include <unistd.h>
 #define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: %s\n", __LINE__, #what), exit(1)))
 enum { KINDS = 7, LIVE = 24, ROUNDS = 1500, MIB = 1 << 20 };
-static const char *const name[KINDS] = {"malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "grown"};
+static const char *const name[KINDS] = {
+    "malloc", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "grown",
+};
 
 static unsigned char *get(int kind, size_t size, size_t align) {
     void *block = 0;

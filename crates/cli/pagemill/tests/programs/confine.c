@@ -74,7 +74,10 @@ static void limit(const char *text) {
     static const struct {
         const char *name;
         int resource;
-    } limits[] = {{"as=", RLIMIT_AS}, {"data=", RLIMIT_DATA}, {"nproc=", RLIMIT_NPROC}, {"nofile=", RLIMIT_NOFILE}, {"stack=", RLIMIT_STACK}};
+    } limits[] = {
+        {"as=", RLIMIT_AS},         {"data=", RLIMIT_DATA},   {"nproc=", RLIMIT_NPROC},
+        {"nofile=", RLIMIT_NOFILE}, {"stack=", RLIMIT_STACK},
+    };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         size_t n = strlen(limits[i].name);
         if (strncmp(text, limits[i].name, n)) continue;

@@ -34,8 +34,8 @@ static size_t random_size(uint64_t *random) {
 static void check_slot(struct slot *s, const char *what) {
     if (!s->object.at) return;
     object_check(&s->object, what);
-    CHECK(malloc_usable_size(s->object.at) == s->usable, "usable size of %p (%u asked) was %zu, is %zu", (void *)s->object.at,
-          s->object.size, s->usable, malloc_usable_size(s->object.at));
+    CHECK(malloc_usable_size(s->object.at) == s->usable, "usable size of %p (%u asked) was %zu, is %zu",
+          (void *)s->object.at, s->object.size, s->usable, malloc_usable_size(s->object.at));
 }
 static void adopt(struct slot *s, void *at, size_t size, size_t align, uint64_t seed, const char *what) {
     CHECK(at, "%s(%zu) gave NULL: %s", what, size, strerror(errno));
@@ -64,7 +64,8 @@ static void allocate(struct slot *s, uint64_t *random) {
         at = calloc(n, each);
         CHECK(at, "calloc");
         for (size_t i = 0; i < n * each; i++)
-            CHECK(((unsigned char *)at)[i] == 0, "calloc(%zu, %zu) at %p: byte %zu is %02x", n, each, at, i, ((unsigned char *)at)[i]);
+            CHECK(((unsigned char *)at)[i] == 0, "calloc(%zu, %zu) at %p: byte %zu is %02x", n, each, at, i,
+                  ((unsigned char *)at)[i]);
         adopt(s, at, n * each, n * each >= 16 ? 16 : 8, seed, "calloc");
         return;
     }
@@ -184,7 +185,10 @@ int main(int count, char **arguments) {
     struct compaction compaction;
     compaction_start(&compaction);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
-    for (int i = 0; i < n; i++) CHECK(!pthread_create(&threads[i], NULL, run, (void *)(uintptr_t)mix(seed + (uint64_t)i)), "pthread_create");
+    for (int i = 0; i < n; i++) {
+        void *own = (void *)(uintptr_t)mix(seed + (uint64_t)i);
+        CHECK(!pthread_create(&threads[i], NULL, run, own), "pthread_create");
+    }
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < SHARED; i++) release(&shared[i].slot);
     free(threads);

@@ -1,7 +1,8 @@
-/* Limits its system calls, then takes small and large blocks, in a forked child too: any call that the library makes in the program's own
- * threads ends the process, and with "all" in any thread.
+/* Limits its system calls, then takes small and large blocks, in a forked child too: any call that the library makes in
+ * the program's own threads ends the process, and with "all" in any thread.
  *
- * Or limits them and executes itself, which then takes the blocks: no call ends the process that a program makes by itself.
+ * Or limits them and executes itself, which then takes the blocks: no call ends the process that a program makes by
+ * itself.
  *
  *   filters one|all|exec */
 #define _GNU_SOURCE
@@ -44,12 +45,14 @@ static long limit(unsigned flags, int exec) {
     if (exec) program = (struct sock_fprog){sizeof rare / sizeof *rare, rare};
     long done = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
     /* Who is not root has to give up privileges first. */
-    if (done && errno == EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) done = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+    if (done && errno == EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        done = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
     return done;
 }
 static int blocks(void) {
     for (int i = 1; i < 60; i++) {
-        /* By malloc and by mmap: without room for a huge page, with it, and so large that the first pages are waited for. */
+        /* By malloc and by mmap: without room for a huge page, with it, and so large that the first pages are waited
+         * for. */
         size_t size = i % 20 ? (size_t)i * 100000 : 80u * MIB;
         char *block = malloc(size), *area = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (!block || area == MAP_FAILED) return 1;
@@ -65,7 +68,8 @@ static int blocks(void) {
 int main(int count, char **arguments) {
     if (count < 2 || blocks()) return 1;
     int all = !strcmp(arguments[1], "all"), exec = !strcmp(arguments[1], "exec");
-    if (strcmp(arguments[1], "executed") && limit(all ? SECCOMP_FILTER_FLAG_TSYNC : 0, exec)) return perror("seccomp"), 1;
+    unsigned flags = all ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+    if (strcmp(arguments[1], "executed") && limit(flags, exec)) return perror("seccomp"), 1;
     if (exec) return execl("/proc/self/exe", arguments[0], "executed", (char *)0), 1;
     if (blocks()) return 1;
     int status = 0;

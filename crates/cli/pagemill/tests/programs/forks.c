@@ -57,7 +57,9 @@ static void rewrite_half(size_t from, uint64_t salt) {
     }
 }
 static void restore_half(size_t from) {
-    for (size_t i = from; i < shared.count; i += 2) fill(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed);
+    for (size_t i = from; i < shared.count; i += 2) {
+        fill(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed);
+    }
 }
 
 static void wait_for(pid_t pid, const char *way) {
@@ -113,14 +115,16 @@ static void one(const char *way, uint64_t seed, int writes) {
         }
         if (writes)
             for (size_t i = 0; i < shared.count; i++)
-                verify(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed ^ (i % 2 ? 0 : 0x5555), "at the child's end");
+                verify(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed ^ (i % 2 ? 0 : 0x5555),
+                       "at the child's end");
         _exit(0);
     }
     if (writes) rewrite_half(1, 0xaaaa);
     wait_for(pid, way);
     if (writes) {
         for (size_t i = 0; i < shared.count; i++)
-            verify(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed ^ (i % 2 ? 0xaaaa : 0), "in the parent, after the child");
+            verify(shared.objects[i].at, shared.objects[i].size, shared.objects[i].seed ^ (i % 2 ? 0xaaaa : 0),
+                   "in the parent, after the child");
         restore_half(1);
     }
 }
@@ -153,7 +157,9 @@ int main(int count, char **arguments) {
     if (alone) raw_children_allocate = 1;
     else compaction_start(&compaction);
     pthread_t background[2];
-    for (uintptr_t i = 0; i < 2 && !alone; i++) CHECK(!pthread_create(&background[i], NULL, allocate, (void *)(seed + i)), "pthread_create");
+    for (uintptr_t i = 0; i < 2 && !alone; i++) {
+        CHECK(!pthread_create(&background[i], NULL, allocate, (void *)(seed + i)), "pthread_create");
+    }
     rest(0.1);
     if (!strcmp(way, "storm")) {
         struct storm storms[4];

@@ -38,8 +38,10 @@ static void wrong(const char *what, size_t page, uint64_t is, uint64_t was) {
 // Every page is all zeros, or all one word.
 static void check(const char *what, const uint64_t *area, const uint64_t *model, size_t pages) {
     for (size_t page = 0; page < pages; page++)
-        for (size_t word = 0; word < PAGE / 8; word += 61)
-            if (area[page * (PAGE / 8) + word] != model[page]) wrong(what, page, area[page * (PAGE / 8) + word], model[page]);
+        for (size_t word = 0; word < PAGE / 8; word += 61) {
+            uint64_t found = area[page * (PAGE / 8) + word];
+            if (found != model[page]) wrong(what, page, found, model[page]);
+        }
 }
 
 static void fill(uint64_t *area, uint64_t *model, size_t page, uint64_t value) {
@@ -56,7 +58,8 @@ static void *churn(void *seed) {
         uint64_t *model = calloc(MOST / PAGE * 2, 8);
         // Half of them as malloc does it, half by our own hand.
         int own = next(&state) & 1;
-        char *block = own ? mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : malloc(pages * PAGE + PAGE);
+        char *block = own ? mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                          : malloc(pages * PAGE + PAGE);
         if (block == MAP_FAILED || !block) exit(2);
         uint64_t *area = (uint64_t *)(own ? (uintptr_t)block : ((uintptr_t)block + PAGE - 1) / PAGE * PAGE);
         if (!own) memset(area, 0, 64 * PAGE < pages * PAGE ? 64 * PAGE : pages * PAGE);

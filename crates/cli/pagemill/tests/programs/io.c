@@ -345,7 +345,8 @@ int main(int count, char **arguments) {
     }
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     compaction_stop(&compaction);
-    fprintf(stderr, "stress: operations=%lu errors=%lu refused=%lu\n", (unsigned long)operations, (unsigned long)errors, (unsigned long)refused);
+    fprintf(stderr, "stress: operations=%lu errors=%lu refused=%lu\n", (unsigned long)operations,
+            (unsigned long)errors, (unsigned long)refused);
     if (errors) return 1;
     puts("ok");
     return 0;

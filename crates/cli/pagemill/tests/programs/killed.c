@@ -11,7 +11,18 @@
 #include <unistd.h>
 
 enum { PAGES = 400, PAGE = 4096 };
-enum { FRESH = 1, KEPT = 2, FORK = 4, EXECUTE = 8, JOIN = 16, DROP = 32, MAP = 64, START = 128, SHELL = 256, ADVISE = 512 };
+enum {
+    FRESH = 1,
+    KEPT = 2,
+    FORK = 4,
+    EXECUTE = 8,
+    JOIN = 16,
+    DROP = 32,
+    MAP = 64,
+    START = 128,
+    SHELL = 256,
+    ADVISE = 512,
+};
 
 static volatile int stop, wrong;
 

@@ -1,5 +1,6 @@
 /* A program with a child that reads its memory and one that has executed another program: drops pages and forks, as its
- * child does, once the file `words[1]` is there. Says what was wrong: a sum of these, and of those of its child times 1000. */
+ * child does, once the file `words[1]` is there. Says what was wrong: a sum of these, and of those of its child times
+ * 1000. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
-redis-server --port 0 --unixsocket "$PWD/s" --save '' --enable-debug-command yes --dir "$PWD" --logfile log --daemonize no >/dev/null &
+redis-server --port 0 --unixsocket "$PWD/s" --save '' --enable-debug-command yes --dir "$PWD" --logfile log \
+    --daemonize no >/dev/null &
 server=$!
 cli() { redis-cli -s "$PWD/s" "$@"; }
 for i in $(seq 200); do

@@ -28,7 +28,8 @@ static void handler(int number) {
     for (int i = 0; i < 4; i++) known |= own_threads[i] == tid;
     if (!known) fail("a signal was handled on thread %d, which the program did not make", (int)tid);
     handled++;
-    if (mode == PIPE && write(self_pipe[1], "s", 1) != 1 && errno != EAGAIN) fail("write to the pipe: %s", strerror(errno));
+    if (mode == PIPE && write(self_pipe[1], "s", 1) != 1 && errno != EAGAIN)
+        fail("write to the pipe: %s", strerror(errno));
     if (mode == ALLOCATE && tid == own_threads[0] && !inside) {
         struct object *o = &handler_objects[below(&handler_random, 32)];
         if (o->at) object_free(o);
@@ -65,7 +66,9 @@ int main(int count, char **arguments) {
     pool_build(&pool, 8000, 8, seed);
     struct compaction compaction = {.page = stats_page()};
     pthread_t threads[2];
-    for (uintptr_t i = 0; i < 2; i++) CHECK(!pthread_create(&threads[i], NULL, other, (void *)(i + 1)), "pthread_create");
+    for (uintptr_t i = 0; i < 2; i++) {
+        CHECK(!pthread_create(&threads[i], NULL, other, (void *)(i + 1)), "pthread_create");
+    }
     while (!own_threads[1] || !own_threads[2]) nap(0.001);
 
     static char alternate[16384];

@@ -1,5 +1,5 @@
-// Two functions ask for memory of the same size. What the one got is filled, of what the other got a page in 2 MiB is touched.
-// Ends when some memory is on huge pages, or after as many hundredths of a second as its argument says.
+// Two functions ask for memory of the same size. What the one got is filled, of what the other got a page in 2 MiB is
+// touched. Ends when some memory is on huge pages, or after as many hundredths of a second as its argument says.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

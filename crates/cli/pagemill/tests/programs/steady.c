@@ -3,7 +3,8 @@
  *   steady ROUNDS SEED [THREADS] [nofile3] [exhaust]
  *
  * `nofile3` lowers RLIMIT_NOFILE to 3 at the start of main, where the loader needs no more
- * descriptors. `exhaust` (with one thread) also allocates until there is nothing left, gives it all back and goes on. */
+ * descriptors. `exhaust` (with one thread) also allocates until there is nothing left, gives it all back and goes
+ * on. */
 #include "stress.h"
 #include <sys/resource.h>
 
@@ -68,7 +69,14 @@ int main(int count, char **arguments) {
         }
     }
     struct part parts[8] = {0};
-    for (int i = 0; i < threads; i++) parts[i] = (struct part){.seed = mix(seed + (uint64_t)i), .rounds = rounds, .exhaust = exhaust && i == 0, .compaction = {.page = stats_page()}};
+    for (int i = 0; i < threads; i++) {
+        parts[i] = (struct part){
+            .seed = mix(seed + (uint64_t)i),
+            .rounds = rounds,
+            .exhaust = exhaust && i == 0,
+            .compaction = {.page = stats_page()},
+        };
+    }
     for (int i = 1; i < threads; i++) {
         int error = pthread_create(&parts[i].thread, NULL, run, &parts[i]);
         CHECK(!error, "pthread_create: %s", strerror(error));

@@ -25,7 +25,8 @@
 #include "stats_layout.h"
 
 /* Says what is wrong without allocating, and ends the process (not its parent's copy of stdio). */
-static inline __attribute__((noreturn, format(printf, 2, 3))) void fail_at(const char *condition, const char *format, ...) {
+static inline __attribute__((noreturn, format(printf, 2, 3))) void
+fail_at(const char *condition, const char *format, ...) {
     char line[512];
     int n = snprintf(line, 200, "wrong: %s: ", condition);
     if (n > 199) n = 199;
@@ -214,9 +215,11 @@ static inline void compaction_wait(struct compaction *c, double seconds) {
     while (stats_at(c->page, STATS_request_done) < wanted && now() < until) nap(0.001);
     compaction_ask(c);
 }
-/* Whether this program proves nothing until something was merged, which takes its time on a busy machine: the test says so
- * by FIRE_MERGES. */
-static inline int merges_awaited(void) { return getenv("FIRE_MERGES") && !__atomic_load_n(&anything_merged, __ATOMIC_RELAXED); }
+/* Whether this program proves nothing until something was merged, which takes its time on a busy machine: the test says
+ * so by FIRE_MERGES. */
+static inline int merges_awaited(void) {
+    return getenv("FIRE_MERGES") && !__atomic_load_n(&anything_merged, __ATOMIC_RELAXED);
+}
 /* Whether a timed loop goes on: until its end, and where merges are awaited until the first, a minute at most. */
 static inline int goes_on(double end) { return now() < end || (merges_awaited() && now() < end + 60); }
 /* Leaves objects alone: for so long, and where merges are awaited for two more passes, two seconds at most. */

@@ -98,12 +98,14 @@ static void come_and_go(int count, uint64_t seed, bool destructors) {
         }
         if (i == count / 4) early = resident_kib();
         pthread_t thread;
-        CHECK(!pthread_create(&thread, nullptr, live, new task{mix(seed + (uint64_t)i), destructors}), "pthread_create");
+        auto *own = new task{mix(seed + (uint64_t)i), destructors};
+        CHECK(!pthread_create(&thread, nullptr, live, own), "pthread_create");
         running.push_back(thread);
     }
     for (auto thread : running) pthread_join(thread, nullptr);
     size_t late = resident_kib();
-    fprintf(stderr, "stress: pss_early_kib=%zu pss_late_kib=%zu destroyed=%lu left=%zu\n", early, late, destroyed.load(), left_behind.size());
+    fprintf(stderr, "stress: pss_early_kib=%zu pss_late_kib=%zu destroyed=%lu left=%zu\n", early, late,
+            destroyed.load(), left_behind.size());
     // The live set is the same at both moments: caches of ended threads must not pile up.
     CHECK(late < early + early / 2 + 16384, "memory grew with the number of threads: %zu -> %zu KiB", early, late);
     if (destructors) CHECK(destroyed >= (unsigned long)count * 5, "only %lu destructors ran", destroyed.load());
@@ -146,7 +148,10 @@ int main(int count, char **arguments) {
     pool_build(&pool, 3000, 8, seed);
     if (what == "exchange") {
         pthread_t threads[4];
-        for (uintptr_t i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], nullptr, exchange, reinterpret_cast<void *>(seed * 4 + i)), "pthread_create");
+        for (uintptr_t i = 0; i < 4; i++) {
+            void *own = reinterpret_cast<void *>(seed * 4 + i);
+            CHECK(!pthread_create(&threads[i], nullptr, exchange, own), "pthread_create");
+        }
         for (double end = now() + atof(arguments[2]); goes_on(end);) nap(0.01);
         stop = true;
         for (auto thread : threads) pthread_join(thread, nullptr);

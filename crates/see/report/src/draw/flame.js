@@ -48,7 +48,8 @@
       const element = document.createElement('button');
       element.type = 'button';
       element.textContent = node.name;
-      element.title = `${node.name}\n${size(node.bytes)}, ${(100 * node.bytes / root.bytes).toFixed(1)} % of what is shown`;
+      const part = (100 * node.bytes / root.bytes).toFixed(1);
+      element.title = `${node.name}\n${size(node.bytes)}, ${part} % of what is shown`;
       element.style.left = left * 100 + '%';
       element.style.width = width * 100 + '%';
       element.style.top = depth * 1.5 + 'rem';
@@ -74,7 +75,8 @@
     if (root.bytes) below(shown, path, 0, 1, path.length + 1);
     box.replaceChildren(...(root.bytes ? bars : []));
     box.style.height = (deepest + 1) * 1.5 + 'rem';
-    const when = after >= data.steps ? 'resident at the end' : `not touched after ${time(after)} of ${time(data.steps)}`;
+    const when = after >= data.steps ? 'resident at the end'
+      : `not touched after ${time(after)} of ${time(data.steps)}`;
     pick('flame-when').textContent = `${size(root.bytes)} ${when}`;
   }
 

@@ -55,7 +55,7 @@
     const g = canvas.getContext('2d');
     g.scale(ratio, ratio);
     const style = getComputedStyle(document.documentElement);
-    const text = style.getPropertyValue('--text'), soft = style.getPropertyValue('--soft'), line = style.getPropertyValue('--line');
+    const [text, soft, line] = ['--text', '--soft', '--line'].map(name => style.getPropertyValue(name));
     const dark = matchMedia('(prefers-color-scheme: dark)').matches;
     const plot = width - LABEL - 10;
     columns = Math.max(1, Math.min(Math.floor(plot / 2), view[1] - view[0]));
@@ -115,7 +115,8 @@
     const marks = Math.max(1, Math.min(5, Math.floor(plot / 70)));
     for (let i = 0; i <= marks; i++) {
       const x = LABEL + plot * i / marks;
-      g.beginPath(); g.moveTo(x, TOP - 8); g.lineTo(x, height - AXIS + 4); g.globalAlpha = 0.5; g.stroke(); g.globalAlpha = 1;
+      g.beginPath(); g.moveTo(x, TOP - 8); g.lineTo(x, height - AXIS + 4);
+      g.globalAlpha = 0.5; g.stroke(); g.globalAlpha = 1;
       g.textAlign = i === marks ? 'right' : 'center';
       g.fillText(time(view[0] + (view[1] - view[0]) * i / marks), x, height - 12);
     }
@@ -125,7 +126,8 @@
       g.globalAlpha = 1;
     }
     pick('scale').textContent = layer === 'sharing'
-      ? `darkest: ${most} threads in one cell` : `strongest: ${most} ${layer === 'first' ? 'pages' : layer} in one cell, logarithmic`;
+      ? `darkest: ${most} threads in one cell`
+      : `strongest: ${most} ${layer === 'first' ? 'pages' : layer} in one cell, logarithmic`;
   }
 
   const stepAt = x => view[0] + (x - LABEL) / (canvas.clientWidth - LABEL - 10) * (view[1] - view[0]);
@@ -137,20 +139,27 @@
     const at = rowAt(y);
     if (at < 0) { tip.hidden = true; return; }
     const { object, y: top, height } = rows[at];
-    const lines = [[object.n, 'b'], [`${object.k}, ${size(object.b)}; ${object.p} pages touched, ${object.w} written; ${object.r} reads, ${object.wr} writes`]];
+    const pages = `${object.p} pages touched, ${object.w} written`;
+    const accesses = `${object.r} reads, ${object.wr} writes`;
+    const lines = [[object.n, 'b'], [`${object.k}, ${size(object.b)}; ${pages}; ${accesses}`]];
     if (x >= LABEL) {
       const part = Math.min(object.s - 1, Math.floor((y - top) / height * object.s));
       const column = Math.min(columns - 1, Math.floor((x - LABEL) / (canvas.clientWidth - LABEL - 10) * columns));
       const c = grid[at].get(part * 4096 + column), per = (view[1] - view[0]) / columns;
       const from = view[0] + column * per, bytes = object.b / object.s;
-      lines.push([`${time(from)} to ${time(from + per)}, bytes ${size(Math.round(part * bytes))} to ${size(Math.round((part + 1) * bytes))}`]);
-      lines.push([c ? `here: ${c[2]} reads, ${c[3]} writes, ${c[4]} pages touched for the first time` : 'here: nothing']);
+      const [first, last] = [part, part + 1].map(at => size(Math.round(at * bytes)));
+      lines.push([`${time(from)} to ${time(from + per)}, bytes ${first} to ${last}`]);
+      const here = c ? `${c[2]} reads, ${c[3]} writes, ${c[4]} pages touched for the first time` : 'nothing';
+      lines.push([`here: ${here}`]);
       if (c) lines.push([`by threads ${threadsOf(c[5], c[6]).join(', ')}`]);
     }
-    lines.push(['first touched by ' + object.f.slice(0, 4).map(([thread, pages]) => `${heat.threads[thread]} (${pages} pages)`).join(', ')]);
+    const by = object.f.slice(0, 4).map(([thread, pages]) => `${heat.threads[thread]} (${pages} pages)`);
+    lines.push(['first touched by ' + by.join(', ')]);
     if (object.l.length) {
       lines.push(['accessed at', 'b']);
-      for (const [line, reads, writes] of object.l.slice(0, 5)) lines.push([`${heat.lines[line]}: ${reads} reads, ${writes} writes`]);
+      for (const [line, reads, writes] of object.l.slice(0, 5)) {
+        lines.push([`${heat.lines[line]}: ${reads} reads, ${writes} writes`]);
+      }
     }
     if (object.d.length) {
       lines.push([object.k === 'allocation' ? 'allocated by' : 'in', 'b']);

@@ -588,8 +588,9 @@ static void on_return(plugin_id id, unsigned cpu, int64_t number, int64_t result
             struct header header = { MAGIC_NAMES, process_id, me->id, 0 };
             name[length] = 0;
             header.count = snprintf(text, sizeof text, "%lx-%lx %c%c%cp %08lx 00:00 1 %s\n", (long)result,
-                                    (long)(result + ((pending[1] + PAGE - 1) & ~(PAGE - 1))), pending[2] & 1 ? 'r' : '-',
-                                    pending[2] & 2 ? 'w' : '-', pending[2] & 4 ? 'x' : '-', (long)pending[5], name);
+                                    (long)(result + ((pending[1] + PAGE - 1) & ~(PAGE - 1))),
+                                    pending[2] & 1 ? 'r' : '-', pending[2] & 2 ? 'w' : '-', pending[2] & 4 ? 'x' : '-',
+                                    (long)pending[5], name);
             put_out(me);
             pthread_mutex_lock(&lock);
             send_all(&header, sizeof header);

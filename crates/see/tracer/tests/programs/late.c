@@ -1,5 +1,5 @@
-/* One thread cannot be stopped for a while, for it waits for a process that borrows its memory; meanwhile another one forks,
- * and the child ends. Then it works on. */
+/* One thread cannot be stopped for a while, for it waits for a process that borrows its memory; meanwhile another one
+ * forks, and the child ends. Then it works on. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Writes each page of a private mapping of a file a moment after it was read, in two threads, and in the parent of a child
- * that lives meanwhile; nothing that was written may be lost. */
+/* Writes each page of a private mapping of a file a moment after it was read, in two threads, and in the parent of a
+ * child that lives meanwhile; nothing that was written may be lost. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* Built with -fsanitize=address, whose shadow of 16 TiB is reserved memory: what a child poisons its parent does not see. */
+/* Built with -fsanitize=address, whose shadow of 16 TiB is reserved memory: what a child poisons its parent does not
+ * see. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

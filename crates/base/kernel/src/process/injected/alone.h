@@ -1,8 +1,8 @@
 /* Without a tracer the program goes on by itself.
  *
  *  let_go         its memory becomes private, over the file that nobody writes any more; who waits there is told
- *  own_pages      what it has written becomes its own pages, and the file empty: then every call may go on as it stands,
- *                 whoever answers it. Not where a child reads the file
+ *  own_pages      what it has written becomes its own pages, and the file empty: then every call may go on as it
+ *                 stands, whoever answers it. Not where a child reads the file
  *
  * Injector and mapper see within a second that there is no tracer; the first to have the lock does it. If it is killed
  * midway, the other begins again; if both are, the keeper does it (keeper.rs). Until it is done no fork goes on.
@@ -87,8 +87,8 @@ static u64 hexadecimal(const char **at)
 #define FUTEX "202 "
 #define FUTEX_PRIVATE 128
 
-/* A thread that waits for a word of a shared mapping, the end of another above all (pthread_join), waits for that word of
- * the file, and nobody would wake it there any more: it is woken, looks, and waits where the word is now. */
+/* A thread that waits for a word of a shared mapping, the end of another above all (pthread_join), waits for that word
+ * of the file, and nobody would wake it there any more: it is woken, looks, and waits where the word is now. */
 static void wake_thread(char *path)
 {
 	char text[256];

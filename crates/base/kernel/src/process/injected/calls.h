@@ -1,8 +1,9 @@
 /* The calls of the program that change its mappings, as the mapper and threads of the program make them: what is mapped
  * becomes part of the file in memory, what goes is noted and punched out of it.
  *
- * A part of injected.c, which includes it after what it knows of mappings and of pages that leave. Each `do_` takes the six
- * arguments of the call and says whether it is done, with its result, is to go on as it stands, or is the tracer's to answer.
+ * A part of injected.c, which includes it after what it knows of mappings and of pages that leave. Each `do_` takes the
+ * six arguments of the call and says whether it is done, with its result, is to go on as it stands, or is the tracer's
+ * to answer.
  */
 static void respond(u64 id, i64 result, int go_on)
 {
@@ -236,8 +237,9 @@ static int unmap_here(u64 *a, i64 *result)
 	return DONE;
 }
 
-/* Whether a mapping of ours may not grow into the file behind it: something lies there that is not its own zeros, or the
- * next part of the file. It may be a neighbour's, or what could not be punched when it left because a child read it. */
+/* Whether a mapping of ours may not grow into the file behind it: something lies there that is not its own zeros, or
+ * the next part of the file. It may be a neighbour's, or what could not be punched when it left because a child read
+ * it. */
 static int blocked(struct query *query, u64 old, u64 old_length, u64 length)
 {
 	struct query next;
@@ -457,8 +459,8 @@ static int do_brk(u64 *a, i64 *result)
 #define MADV_GUARD_INSTALL 102
 
 #define HUGE_PAGE (2ul << 20)
-/* What the kernel says of huge pages now: what is there can be made such a page, and there must be room for one. They are
- * not made: what is touched is seen page by page. */
+/* What the kernel says of huge pages now: what is there can be made such a page, and there must be room for one. They
+ * are not made: what is touched is seen page by page. */
 static i64 collapsed(struct query *query, u64 from, u64 to)
 {
 	u64 first = (query->start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);

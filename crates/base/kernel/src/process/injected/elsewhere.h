@@ -1,5 +1,5 @@
-/* Calls of another process than the mapper's own, without a tracer. The filter and its listener are inherited, so any mapper
- * may receive the call of any process; it can change the mappings of its own only.
+/* Calls of another process than the mapper's own, without a tracer. The filter and its listener are inherited, so any
+ * mapper may receive the call of any process; it can change the mappings of its own only.
  *
  *  the caller's memory                    a fork                      drops pages              any other call
  *  ------------------------------------   -------------------------   ----------------------   --------------
@@ -48,7 +48,8 @@ static void path_of_memory(char *path, u32 thread)
 	put(append(put(path, "/proc/", thread), "/fd"), "/", (u64)control->own_fds);
 }
 
-/* Whether another process has its own memory again: it has no memory file of ours open, which has the same number there. */
+/* Whether another process has its own memory again: it has no memory file of ours open, which has the same number
+ * there. */
 static int is_alone(u32 thread)
 {
 	char path[64], name[16];
@@ -105,8 +106,8 @@ static int is_under_way(u64 id)
 	return !failed(call3(__NR_ioctl, control->listener_fd, 0x40082102ul, &id));
 }
 
-/* Whether a helper may be about to make a process's memory private, or to empty the file behind it: then a fork waits. -1: it
- * cannot be seen. */
+/* Whether a helper may be about to make a process's memory private, or to empty the file behind it: then a fork waits.
+ * -1: it cannot be seen. */
 static int is_to_be_parted(u32 thread)
 {
 	i32 process = 0;

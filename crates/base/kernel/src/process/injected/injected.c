@@ -178,8 +178,8 @@ struct query {
 	u64 name, build_id;
 };
 
-/* The mapping at or after `address` of the process whose maps these are; 0 if there is none, negative if the kernel cannot
- * tell. Its name is put into `name`. */
+/* The mapping at or after `address` of the process whose maps these are; 0 if there is none, negative if the kernel
+ * cannot tell. Its name is put into `name`. */
 static int find_in(i64 maps, u64 address, struct query *query, char *name, u32 name_size)
 {
 	*query = (struct query){ .size = sizeof *query, .flags = COVERING_OR_NEXT, .address = address,
@@ -228,8 +228,8 @@ static void zap(u64 start, u64 length)
 
 static void let_go(int locked);
 
-/* Whether the tracer lives. It locks a byte of the memory file for as long: its number would be another one in another PID
- * namespace. */
+/* Whether the tracer lives. It locks a byte of the memory file for as long: its number would be another one in another
+ * PID namespace. */
 static int tracer_lives(void)
 {
 	struct { short type, whence; i64 start, length; i32 pid; } lock = { 1, 0, 0, 1, 0 };
@@ -237,7 +237,8 @@ static int tracer_lives(void)
 	return load(&control->tracer) && !failed(call3(__NR_fcntl, control->memory_fd, 36, &lock)) && lock.type != 2;
 }
 
-/* Waits for the tracer to answer control->notification; `locked`: the lock is ours. 0 if there is no tracer any more. */
+/* Waits for the tracer to answer control->notification; `locked`: the lock is ours. 0 if there is no tracer any
+ * more. */
 static int ask(int locked)
 {
 	u64 one = 1;
@@ -367,9 +368,9 @@ static void punch_put_off(void)
 	control->put_off.count = control->put_off_bytes = 0;
 }
 
-/* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. The word is that of
- * a robust futex: it holds the number of the injector or mapper that has it, and where that is killed the kernel puts DIED
- * there (remember_lock). A thread of the program ends with it only together with the program. */
+/* One of mapper, injector, threads and tracer at a time: they share the log and the end of the heap. The word is that
+ * of a robust futex: it holds the number of the injector or mapper that has it, and where that is killed the kernel
+ * puts DIED there (remember_lock). A thread of the program ends with it only together with the program. */
 enum { NOBODY, DIED = 0x40000000, TRACER = 0x3ffffffe, A_THREAD = 0x3fffffff };
 static int take_as(u32 who)
 {
@@ -421,7 +422,9 @@ static void run(struct command *commands, u32 count)
 {
 	for (u32 i = 0; i < count && (!load(&control->tracer) || tracer_lives()); i++) {
 		i64 *a = commands[i].argument;
-		commands[i].result = a[0] == DECIDE || a[0] == DECIDE_NOW ? foreign(a[0] == DECIDE_NOW) : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+		commands[i].result = a[0] == DECIDE || a[0] == DECIDE_NOW
+					     ? foreign(a[0] == DECIDE_NOW)
+					     : call(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 	}
 }
 

@@ -91,9 +91,9 @@ int in_kernel(u64 *arguments)
 	return 0;
 }
 
-/* A page that the kernel takes for itself it maps, or makes writable, without an exception. In a call about a futex that
- * processes may share the lock of the address space is taken only if the word's page is not there for writing, and then
- * it is made so. */
+/* A page that the kernel takes for itself it maps, or makes writable, without an exception. In a call about a futex
+ * that processes may share the lock of the address space is taken only if the word's page is not there for writing, and
+ * then it is made so. */
 SEC("tp_btf/mmap_lock_start_locking")
 int locks(u64 *arguments)
 {

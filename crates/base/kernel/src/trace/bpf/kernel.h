@@ -17,7 +17,14 @@ typedef unsigned long long u64;
 #define VALUE(name, value) int(*name)[value]
 #define TYPE(name, type) typeof(type) *name
 
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_HASH = 5, MAP_PERCPU_ARRAY = 6, MAP_RINGBUF = 27, MAP_TASK_STORAGE = 29 };
+enum {
+	MAP_HASH = 1,
+	MAP_ARRAY = 2,
+	MAP_PERCPU_HASH = 5,
+	MAP_PERCPU_ARRAY = 6,
+	MAP_RINGBUF = 27,
+	MAP_TASK_STORAGE = 29,
+};
 enum { ANY = 0, NOEXIST = 1, NO_PREALLOC = 1, STORAGE_CREATE = 1, RING_NO_WAKEUP = 1 };
 
 struct pt_regs;

@@ -218,7 +218,8 @@ int main(int count, char **words) {
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     signal(SIGPIPE, SIG_IGN);
-    snprintf(config, sizeof config, "create,session_max=1024,cache_size=%luMB", count > 3 ? strtoul(words[3], NULL, 10) : 1024);
+    snprintf(config, sizeof config, "create,session_max=1024,cache_size=%luMB",
+             count > 3 ? strtoul(words[3], NULL, 10) : 1024);
     if ((why = wiredtiger_open(words[2], NULL, config, &engine)) != 0) die(words[2], wiredtiger_strerror(why));
     if ((why = engine->open_session(engine, NULL, NULL, &session)) != 0) die("session", wiredtiger_strerror(why));
     why = session->create(session, "table:records", "key_format=S,value_format=u");
