@@ -16,9 +16,10 @@ use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{Source as _, event};
 use pagemill_policy::huge::profile::Profile;
 use pagemill_record::symbols::Files;
+use pagemill_report::free_memory;
 use pagemill_sim::machine::Machine;
 
-use crate::{in_room, put};
+use crate::{in_room, put, seeds};
 
 /// Samples that another tool took.
 pub fn perf_data(bytes: &[u8]) {
@@ -48,6 +49,17 @@ pub fn machine(bytes: &[u8]) {
 /// Latencies of tiers over time.
 pub fn latencies(bytes: &[u8]) {
     let _ = Script::parse(&String::from_utf8_lossy(bytes));
+}
+
+/// Free memory of before, which `frag show --json` printed, beside that of another moment.
+pub fn free_memory(bytes: &[u8]) {
+    let Ok(before) = free_memory::parse(&String::from_utf8_lossy(bytes)) else { return };
+    let after = free_memory::parse(seeds::FREE_MEMORY).unwrap_or_else(|_| before.clone());
+    let _ =
+        (free_memory::before_after(&before, &after), free_memory::before_after(&after, &before));
+    // What is written is read again.
+    let again = free_memory::parse(&free_memory::json(&before).to_string());
+    assert_eq!(again.map(|again| again.zones).ok(), Some(before.zones));
 }
 
 /// Reads a recording to its end.

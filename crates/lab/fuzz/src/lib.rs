@@ -57,6 +57,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "stats_page", body: state::stats_page, seeds: state::stats_page_seeds },
     Target { name: "request", body: network::request, seeds: network::request_seeds },
     Target { name: "resp", body: network::resp, seeds: network::resp_seeds },
+    Target { name: "memcached", body: network::memcached, seeds: network::memcached_seeds },
+    Target { name: "free_memory", body: files::free_memory, seeds: seeds::free_memory },
 ];
 
 /// Runs a target's body; for the targets of `cargo fuzz`.

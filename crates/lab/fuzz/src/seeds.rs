@@ -94,6 +94,22 @@ pub fn latencies() -> Vec<Vec<u8>> {
     vec![b"0 100 200\n1.5, 120, 210, 1e6, 2e5 # a comment\n3;100;300\n".to_vec()]
 }
 
+/// Of a machine with two nodes.
+pub const FREE_MEMORY: &str = r#"{"time_ns":8123456789,"page_bytes":4096,"zones":[
+    {"node":0,"zone":"DMA","large":false,"free_blocks":[0,3,2,1,1,1,1,0,1,1,3],"free_pages":3974,"hidden_pages":0,
+        "managed_pages":3974,"unusable":[0.0,0.0,0.001],"external":[-1.0,-1.0,-1.0]},
+    {"node":0,"zone":"Normal","large":true,"free_blocks":[512,0,0,0,0,0,0,0,0,1,0],"hidden_pages":7,
+        "managed_pages":5000000},
+    {"node":1,"zone":"Normal","large":true,"free_blocks":[7,6,5,4,3,2,1,0,0,0,900],"hidden_pages":null,
+        "managed_pages":null}],"together":{"free_blocks":[519],"unusable":[0.0]},"mobility":null}"#;
+
+pub fn free_memory() -> Vec<Vec<u8>> {
+    let most = FREE_MEMORY
+        .replace("3974", "18446744073709551615")
+        .replace("5000000", "9223372036854775808");
+    [FREE_MEMORY, &most].map(|text| text.as_bytes().to_vec()).into()
+}
+
 const CELLS: [&str; 2] = [
     r#"{"schema":1,"of":{"seed":1,"scale":0.1,"window":null},"build":"b","host":"h","seconds":2.5,"metrics":{"cpu":0.25,
         "end_pss_bytes":4096},"notes":["n"],"digest":7,"samples":[[0.1,4096,8192],[0.2,8192,null]]}"#,

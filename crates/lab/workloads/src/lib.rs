@@ -25,6 +25,7 @@ pub mod fragment;
 pub mod generate;
 pub mod graph;
 pub mod growth;
+pub mod memcached;
 pub mod mixes;
 pub mod nas;
 pub mod program;

@@ -8,6 +8,7 @@ use pagemill_kernel::memory::pagetypeinfo::PageTypes;
 use pagemill_kernel::memory::zoneinfo::Zone;
 use pagemill_kernel::{Kind, Linux, clock};
 use pagemill_model::Order;
+use pagemill_model::sums::sum;
 use serde::{Deserialize, Serialize};
 
 /// Zones with less than this share of all memory are too small to serve programs: their score says
@@ -73,7 +74,8 @@ impl FreeMemory {
 
     /// Whether the zone holds more than a small share of all memory.
     pub fn is_large(&self, zone: &ZoneFreeMemory) -> bool {
-        let all: u64 = self.zones.iter().filter_map(|zone| zone.managed).sum();
+        // A file that a user names may say anything.
+        let all = sum(self.zones.iter().filter_map(|zone| zone.managed));
         zone.managed.is_none_or(|managed| managed as f64 >= SMALL * all as f64)
     }
 

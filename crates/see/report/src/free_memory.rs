@@ -312,6 +312,17 @@ mod tests {
         assert!(error.contains("expected what pagemill frag show --json printed"), "{error}");
     }
 
+    /// Two zones that say they have all the pages there can be ended the program.
+    #[test]
+    fn more_memory_than_there_can_be_is_compared() {
+        let mut before = free_memory(&[u64::MAX; 11]);
+        before.zones.iter_mut().for_each(|zone| zone.managed = Some(u64::MAX));
+        let read = parse(&json(&before).to_string()).unwrap();
+        let after = free_memory(&[0; 11]);
+        assert!(before_after(&read, &after).contains("+1.000"));
+        assert!(before_after(&after, &read).contains("-1.000"));
+    }
+
     #[test]
     fn what_is_left_is_told_by_mobility_and_small_zones_are_left_out() {
         let zone = |name: &str, managed| ZoneFreeMemory {

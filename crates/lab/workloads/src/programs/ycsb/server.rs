@@ -1,12 +1,13 @@
 //! A connection to a server: Redis' protocol, or memcached's text protocol.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::memcached;
 use crate::program::Failure;
 use crate::resp::{Client, Reply};
 
@@ -14,8 +15,6 @@ use crate::resp::{Client, Reply};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Redis' sorted set of all keys, for scans.
 const INDEX: &[u8] = b"ycsb-index";
-/// A longer answer of memcached is none.
-const LONGEST: usize = 1 << 20;
 
 /// An open connection.
 pub(super) trait Stream: Read + Write + Send {}
@@ -60,7 +59,9 @@ fn unexpected<T>(what: &str, reply: impl fmt::Debug) -> Result<T, Failure> {
 
 /// An error in words, of a request that the server was to answer.
 fn request_error(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionReset, InvalidData, TimedOut, UnexpectedEof, WouldBlock,
+    };
     move |error| {
         Failure::Outside(match error.kind() {
             UnexpectedEof | ConnectionReset | BrokenPipe => {
@@ -69,6 +70,7 @@ fn request_error(what: &str) -> impl Fn(io::Error) -> Failure + '_ {
             WouldBlock | TimedOut => {
                 format!("the server did not answer {what} within {} s", PATIENCE.as_secs())
             }
+            InvalidData => format!("unexpected reply to {what}: {error}"),
             _ => format!("{what}: {error}"),
         })
     }
@@ -94,23 +96,7 @@ impl Server {
             Self::Memcached(stream) => {
                 let request = format!("get {key}\r\n");
                 stream.get_mut().write_all(request.as_bytes()).map_err(request_error("get"))?;
-                let line = line(stream).map_err(request_error("get"))?;
-                let Some(rest) = line.strip_prefix("VALUE ") else {
-                    return if line == "END" { Ok(None) } else { unexpected("get", line) };
-                };
-                let mut fields = rest.split(' ');
-                let own = fields.next() == Some(key);
-                let length = fields.nth(1).and_then(|length| length.parse::<usize>().ok());
-                let Some(length) = length.filter(|&length| own && length <= LONGEST) else {
-                    return unexpected("get", line);
-                };
-                let mut found = vec![0; length + 2];
-                stream.read_exact(&mut found).map_err(request_error("get"))?;
-                found.truncate(length);
-                match self::line(stream).map_err(request_error("get"))?.as_str() {
-                    "END" => Ok(Some(found)),
-                    line => unexpected("get", line),
-                }
+                memcached::read_value(stream, key).map_err(request_error("get"))
             }
         }
     }
@@ -138,10 +124,7 @@ impl Server {
                 request.extend_from_slice(value);
                 request.extend_from_slice(b"\r\n");
                 stream.get_mut().write_all(&request).map_err(request_error("set"))?;
-                match line(stream).map_err(request_error("set"))?.as_str() {
-                    "STORED" => Ok(()),
-                    line => unexpected("set", line),
-                }
+                memcached::read_stored(stream).map_err(request_error("set"))
             }
         }
     }
@@ -162,13 +145,7 @@ impl Server {
             Self::Redis(client) => client.info("cpu").ok()?,
             Self::Memcached(stream) => {
                 stream.get_mut().write_all(b"stats\r\n").ok()?;
-                let mut fields = Vec::new();
-                loop {
-                    let line = line(stream).ok()?;
-                    let Some(field) = line.strip_prefix("STAT ") else { break fields };
-                    let field = field.split_once(' ');
-                    fields.extend(field.map(|(name, value)| (name.to_owned(), value.to_owned())));
-                }
+                memcached::read_stats(stream).ok()?
             }
         };
         let own = ["used_cpu_user", "used_cpu_sys", "rusage_user", "rusage_system"];
@@ -209,18 +186,6 @@ fn bulks(what: &str, reply: Reply) -> Result<Vec<Vec<u8>>, Failure> {
     elements.into_iter().map(bytes).collect()
 }
 
-/// A line without its end.
-fn line(stream: &mut impl BufRead) -> io::Result<String> {
-    let mut line = Vec::new();
-    stream.take(1 << 16).read_until(b'\n', &mut line)?;
-    match line.strip_suffix(b"\r\n") {
-        Some(line) => Ok(String::from_utf8_lossy(line).into_owned()),
-        None => {
-            Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"))
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeMap;
@@ -230,6 +195,7 @@ pub(super) mod tests {
     use std::thread;
 
     use super::*;
+    use crate::memcached::line;
     use crate::resp::read_reply;
 
     /// What a server keeps, and how many requests it answers before it closes its connections.
