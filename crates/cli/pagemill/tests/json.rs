@@ -7,9 +7,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::Value;
+use support::verbs::{Sleeping, verbs_with_json};
 use support::{pagemill, pagemill_with, ran, recording, skip};
 
 /// Layouts that no call below prints, and who looks at them.
@@ -97,26 +97,6 @@ fn wrong(value: &Value, schema: &Value, place: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A program on the heap, until it is dropped.
-struct Sleeping(std::process::Child);
-
-impl Sleeping {
-    fn on_heap() -> Self {
-        let mut command = pagemill();
-        command.args(["run", "--mesh", "1y", "--", "sh", "-c", "echo; read line"]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Sleeping {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap();
-    }
-}
-
 /// A recording of this kind of a short program, if it can be made here.
 fn recorded(room: &Path, with: &str, options: &[&str]) -> Option<String> {
     let path = room.join(with.replace(',', "-"));
@@ -130,7 +110,7 @@ fn recorded(room: &Path, with: &str, options: &[&str]) -> Option<String> {
 fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
     let room = tempfile::tempdir().unwrap();
     let sleeping = Sleeping::on_heap();
-    let pid = sleeping.0.id().to_string();
+    let pid = sleeping.pid();
     let fine = ["--threshold", "0ns"];
     let path = |name: &str| room.path().join(name).to_str().unwrap().to_owned();
     let (trace, profile, results) = (path("trace"), path("profile.csv"), path("results"));
@@ -281,7 +261,7 @@ fn every_answer_is_as_its_schema_says_and_every_verb_with_json_has_one() {
         .collect();
     assert!(faults.is_none() || forgotten.is_empty(), "no call prints {forgotten:?}");
     assert!(seen.len() >= 8, "{seen:?}");
-    verbs_with_json(&calls, room.path());
+    every_verb_is_called(&calls);
 }
 
 /// A program that reads JSON got prose on standard error, and nothing else.
@@ -385,23 +365,8 @@ fn tables_of_an_answer_are_printed_as_csv_and_a_wrong_name_is_answered_with_thos
 }
 
 /// Every verb whose help names `--json` is among the calls.
-fn verbs_with_json(calls: &[(&str, Vec<&str>)], room: &Path) {
-    let pages = room.join("pages");
-    let made = ran(pagemill().args(["generate", "man", "-o"]).arg(&pages));
-    assert_eq!(made.code(), Some(0), "{made:?}");
-    let page = |path: PathBuf| {
-        let name = path
-            .file_stem()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .strip_prefix("pagemill-")?
-            .replace('-', " ");
-        fs::read_to_string(path).unwrap().contains("\\-\\-json").then_some(name)
-    };
-    let verbs: Vec<String> =
-        fs::read_dir(pages).unwrap().filter_map(|entry| page(entry.unwrap().path())).collect();
-    assert!(verbs.len() > 12, "{verbs:?}");
+fn every_verb_is_called(calls: &[(&str, Vec<&str>)]) {
+    let verbs = verbs_with_json();
     let called = |verb: &String| {
         let words: Vec<&str> = verb.split(' ').collect();
         calls.iter().any(|(_, call)| call.starts_with(&words))

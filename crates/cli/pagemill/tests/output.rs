@@ -8,11 +8,12 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use pagemill_model::recording::{Losses, Meta, Writer};
 use pagemill_model::{FaultSetup, Nanos};
+use support::verbs::{Sleeping, verbs, verbs_with_json};
 use support::{Ran, compiled, pagemill, pagemill_with, ran, skip};
 use tempfile::TempDir;
 
@@ -27,19 +28,6 @@ const PRINT_NOTHING: [(&str, &str); 5] = [
 
 /// Verbs with verbs of their own.
 const GROUPS: [&str; 1] = ["frag"];
-
-/// All verbs, as the command line's own description has them.
-fn verbs() -> BTreeSet<String> {
-    let room = tempfile::tempdir().unwrap();
-    let made = pagemill_with(&["generate", "man", "-o", room.path().to_str().unwrap()]);
-    assert_eq!(made.code(), Some(0), "{made:?}");
-    let names = fs::read_dir(room.path()).unwrap().flatten().map(|page| page.file_name());
-    let verb = |name: std::ffi::OsString| {
-        let name = name.into_string().unwrap();
-        Some(name.strip_suffix(".1").unwrap().strip_prefix("pagemill-")?.replace('-', " "))
-    };
-    names.filter_map(verb).collect()
-}
 
 /// Recordings of a short program, made once: with page faults and huge pages, and with accesses where they can be
 /// traced.
@@ -75,30 +63,6 @@ fn recordings() -> &'static Recordings {
     })
 }
 
-/// A program on the heap, until it is dropped.
-struct Sleeping(Child);
-
-impl Sleeping {
-    fn on_heap() -> Self {
-        let mut command = pagemill();
-        command.args(["run", "--mesh", "1y", "--", "sh", "-c", "echo; read line"]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-        Self(child)
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Sleeping {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap();
-    }
-}
-
 fn to_full(arguments: &[&str]) -> Ran {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut command = pagemill();
@@ -117,39 +81,32 @@ fn is_told(arguments: &[&str]) {
 
 #[test]
 fn a_full_disk_is_told_by_the_help_of_every_verb() {
-    let verbs = verbs();
-    assert!(verbs.len() > 20, "{verbs:?}");
     is_told(&["--help"]);
     is_told(&["--version"]);
-    for verb in verbs {
+    for verb in verbs().keys() {
         let mut words: Vec<&str> = verb.split(' ').collect();
         words.push("--help");
         is_told(&words);
     }
 }
 
-/// Calls that print: at least one of every verb that does, by the command line's own list.
+/// Calls that print: at least one of every verb that does, by the command line's own list, and one for JSON of every
+/// verb that answers in it and is given no command.
 fn calls(pid: &str) -> Vec<Vec<&str>> {
     let recordings = recordings();
     let faults = recordings.faults.to_str().unwrap();
     let mut calls: Vec<Vec<&str>> = vec![
         vec!["doctor"],
-        vec!["doctor", "--json"],
         vec!["report", faults],
-        vec!["report", faults, "--json"],
         vec!["compare", faults, faults],
-        vec!["compare", faults, faults, "--json"],
         vec!["plan", faults],
         vec!["hugepages", faults],
-        vec!["hugepages", faults, "--json"],
         vec!["counters", "--runs", "1", "--", "true"],
         vec!["advise", "--within", "3s", "--", "true"],
         vec!["heap", pid],
-        vec!["heap", pid, "--json"],
         vec!["live", "-p", pid, "--once", "--interval", "100ms"],
         vec!["live", faults, "--once"],
         vec!["frag", "show"],
-        vec!["frag", "show", "--json"],
         vec!["frag", "induce", "--dry-run", "--target", "0.5"],
         vec!["frag", "compact", "--dry-run", "--target", "0.5"],
         vec!["reproduce", "--list"],
@@ -163,7 +120,6 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["tier", "doctor"],
         vec!["tier", "probe", "--for", "10ms"],
         vec!["tier", "status"],
-        vec!["tier", "status", "--json"],
         vec!["tier", "replay", faults],
     ];
     if let Some(accesses) = &recordings.accesses {
@@ -176,16 +132,22 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
             call.iter().copied().take_while(|word| !word.starts_with('-')).collect();
         let named =
             [words.get(..2), words.get(..1)].into_iter().flatten().map(|words| words.join(" "));
-        named.into_iter().find(|name| known.contains(name))
+        named.into_iter().find(|name| known.contains_key(name))
     };
+    for with_json in verbs_with_json() {
+        let of = |call: &&Vec<&str>| verb(call).as_ref() == Some(&with_json);
+        let alone = calls.iter().find(|call| of(call) && !call.contains(&"--"));
+        let asked = alone.map(|call| [call.as_slice(), &["--json"]].concat());
+        calls.extend(asked);
+    }
     let seen: BTreeSet<String> = calls.iter().filter_map(verb).collect();
     let silent = PRINT_NOTHING.map(|(verb, _)| verb.to_owned());
-    let forgotten: Vec<String> = verbs()
-        .into_iter()
+    let forgotten: Vec<&String> = known
+        .keys()
         .filter(|verb| {
-            !seen.contains(verb) && !silent.contains(verb) && !GROUPS.contains(&verb.as_str())
+            !seen.contains(*verb) && !silent.contains(verb) && !GROUPS.contains(&verb.as_str())
         })
-        .filter(|verb| verb != "validate" || recordings.accesses.is_some())
+        .filter(|verb| *verb != "validate" || recordings.accesses.is_some())
         .collect();
     assert!(forgotten.is_empty(), "verbs that no call above is of: {forgotten:?}");
     calls
@@ -243,7 +205,7 @@ fn the_text_of_every_verb_fits_the_terminal() {
     let plain = pagemill();
     let mut printed = 0;
     let verbs = verbs();
-    let help = verbs.iter().map(|verb| verb.split(' ').chain(["--help"]).collect::<Vec<_>>());
+    let help = verbs.keys().map(|verb| verb.split(' ').chain(["--help"]).collect::<Vec<_>>());
     let calls: Vec<_> = calls(&pid).into_iter().chain(help).collect();
     for width in [60, 80] {
         for call in &calls {
@@ -277,7 +239,7 @@ fn the_text_of_every_verb_fits_the_terminal() {
 /// 2 where there is no command, 125 where 2 may be the command's: for every verb, and for whatever is wrong.
 #[test]
 fn wrong_usage_is_2_and_125_where_there_is_a_command_to_run() {
-    for verb in verbs() {
+    for verb in verbs().keys() {
         let words: Vec<&str> = verb.split(' ').collect();
         let code = |rest: &[&str]| pagemill_with(&[&words[..], rest].concat()).code();
         let wrapper = ["run", "record", "live", "frag induce"].contains(&verb.as_str());

@@ -6,6 +6,7 @@
 pub mod daemon;
 pub mod recording;
 pub mod traced;
+pub mod verbs;
 
 use std::fs;
 use std::os::unix::fs::symlink;
