@@ -103,6 +103,12 @@ fn the_version_comes_from_one_place() {
     let changes = std::fs::read_to_string(root.join("CHANGELOG.md")).unwrap();
     let heading = format!("## {}", env!("CARGO_PKG_VERSION"));
     assert!(changes.lines().any(|line| line == heading), "CHANGELOG.md has no {heading}");
+    // YAML can take it from nowhere: an image is tagged with the version of what is in it.
+    let daemons =
+        std::fs::read_to_string(root.join("packaging/kubernetes/daemonset.yaml")).unwrap();
+    let images = daemons.lines().filter_map(|line| line.trim().strip_prefix("image: "));
+    let tags: Vec<&str> = images.filter_map(|image| image.rsplit(':').next()).collect();
+    assert_eq!(tags, [env!("CARGO_PKG_VERSION")], "packaging/kubernetes/daemonset.yaml");
 }
 
 #[test]
