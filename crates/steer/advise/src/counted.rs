@@ -134,7 +134,12 @@ impl<'a> Counted<'a> {
             State::Breaks(how) => Some((arm.lever.name().to_owned(), json!({ how.as_str(): 2 }))),
             _ => None,
         };
-        failed.extend(advice.arms.iter().filter_map(broken));
+        let broken = Map::from_iter(advice.arms.iter().filter_map(broken));
+        // Under the names that the metrics have, too.
+        for (name, lever) in [("thp-off", Never.name()), ("thp-on", MallocHuge.name())] {
+            failed.insert(name.to_owned(), broken.get(lever).cloned().unwrap_or_else(|| json!({})));
+        }
+        failed.extend(broken);
         json!({
             "command": advice.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "runs": advice.base.len(),
