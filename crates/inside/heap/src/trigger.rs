@@ -573,6 +573,9 @@ pub fn settles(decision: Decision, inputs: &Inputs) -> bool {
 /// a moment.
 pub const AGAIN_NS: u64 = 10_000_000_000;
 
+/// The same where image files are remapped, which takes no more memory than new ones.
+pub const RENEW_NS: u64 = 5_000_000_000;
+
 /// Pages that a pass may merge again of those that `ksmd` has merged: each is a page of its own until it has merged
 /// them anew.
 pub const AGAIN: u32 = 4096;

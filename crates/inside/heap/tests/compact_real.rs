@@ -126,6 +126,40 @@ impl Objects {
         wrong
     }
 
+    /// Frees two of three live slots of this thread's share.
+    fn thin(&self, thread: usize, threads: usize) {
+        let mut random = Random(7);
+        for span in 0..self.region.spans() {
+            for slot in 0..self.region.slots {
+                let index = self.index(span, slot);
+                if index % threads == thread
+                    && random.below(3) > 0
+                    && self.live[index].swap(false, Relaxed)
+                {
+                    self.region.free(span, slot);
+                }
+            }
+        }
+    }
+
+    /// Takes so many in a thousand slots of this thread's share, as far as they are not taken or blocked.
+    fn refill(&self, thread: usize, threads: usize, per_mille: usize) {
+        let mut random = Random(9);
+        for span in 0..self.region.spans() {
+            for slot in 0..self.region.slots {
+                let index = self.index(span, slot);
+                if index % threads == thread
+                    && random.below(1000) < per_mille
+                    && !self.live[index].load(Relaxed)
+                    && self.region.take(span, slot)
+                {
+                    self.fill(span, slot, 1);
+                    self.live[index].store(true, Relaxed);
+                }
+            }
+        }
+    }
+
     /// Writes, checks, frees and takes slots of this thread's share until told to stop; returns the wrong words.
     fn churn(&self, thread: usize, threads: usize, stop: &AtomicBool, pace: u64) -> usize {
         let mut random = Random(77 + thread as u64);
@@ -371,6 +405,93 @@ fn no_write_is_lost_while_threads_write() {
     }
 }
 
+/// Frees most of what is merged, and has an engine plan its files again; how many images it closed in doing so.
+fn renew(
+    engine: &mut Compactor<'_, &Region, &LibcKernel, LibcOs>,
+    objects: &Objects,
+    shares: std::ops::Range<usize>,
+    threads: usize,
+) -> u64 {
+    pass(engine);
+    shares.for_each(|thread| objects.thin(thread, threads));
+    let closed = engine.kernel().closed.load(Relaxed);
+    engine.settings.again = true;
+    // Every other one is urgent.
+    (0..3).for_each(|_| pass(engine));
+    engine.settings.again = false;
+    engine.kernel().closed.load(Relaxed) - closed
+}
+
+#[test]
+fn what_half_died_takes_less_memory_when_it_is_planned_again() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let objects = Objects::new(1000, 16, 256, 92);
+    let stats = stats();
+    // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+    let mut engine =
+        unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+    let seen = || {
+        // Pages of images count once they are mapped again.
+        assert_eq!(objects.wrong_in_all(), 0);
+        (rollup("Pss:"), stats.footprint_bytes.load(Relaxed))
+    };
+    (0..2).for_each(|_| pass(&mut engine));
+    let merged = seen();
+    let closed = renew(&mut engine, &objects, 0..1, 1);
+    let renewed = seen();
+    report("planned again", stats);
+    println!("  {merged:?} became {renewed:?}, {closed} images closed");
+    assert!(closed > 0);
+    assert!(renewed.1 < merged.1 / 3 * 2, "{merged:?} became {renewed:?}");
+    assert!(renewed.0 < merged.0, "{merged:?} became {renewed:?}");
+    let (told, there) = (merged.1 - renewed.1, merged.0 - renewed.0);
+    assert!(told.abs_diff(there) < told / 4 + (1 << 20), "{told} told, {there} there");
+    assert_eq!(engine.dissolve_all(), 0);
+    assert_eq!(objects.region.blocked_pages(), 0);
+    assert_eq!(objects.wrong_in_all(), 0);
+}
+
+#[test]
+fn no_write_is_lost_while_files_are_planned_again() {
+    let _turn = turn();
+    let Some(kernel) = kernel() else { return };
+    let objects = Objects::new(600, 15, 240, 80);
+    let filled = objects.written.load(Relaxed);
+    let stop = AtomicBool::new(false);
+    let stats = stats();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|thread| {
+                let (objects, stop) = (&objects, &stop);
+                scope.spawn(move || objects.churn(thread, 8, stop, 64))
+            })
+            .collect();
+        // SAFETY: the kernel is this process's, and the region is changed by the engine only.
+        let mut engine =
+            unsafe { Compactor::new(&objects.region, &kernel, &LibcOs, stats, Backend::Remap) };
+        engine.settings.mapping_price = 0;
+        engine.settings.work_price = 0;
+        let (begin, mut closed) = (Instant::now(), 0);
+        let written = || objects.written.load(Relaxed) - filled;
+        while goes_on(begin, Duration::from_millis(2500), written() > 1000 && closed > 3) {
+            for thread in 2..8 {
+                objects.refill(thread, 8, 80);
+            }
+            closed += renew(&mut engine, &objects, 2..8, 8);
+            engine.dissolve_all();
+        }
+        stop.store(true, Relaxed);
+        let wrong: usize =
+            threads.into_iter().map(|t| t.join().expect("a writer does not panic")).sum();
+        report("planned again", stats);
+        println!("  {} writes, {wrong} wrong words, {closed} images closed", written());
+        assert_eq!(wrong, 0);
+        assert_eq!(objects.wrong_in_all(), 0);
+        assert!(written() > 1000 && closed > 3, "{} writes, {closed} closed", written());
+    });
+}
+
 #[test]
 fn system_calls_write_into_objects_without_errors() {
     let _turn = turn();
@@ -494,16 +615,19 @@ fn children_of_a_heap(kernel: &LibcKernel, share: usize) {
             failed
         });
         let begin = Instant::now();
-        let mut merged = 0;
-        while goes_on(begin, Duration::from_secs(3), merged > 50 && forks.load(Relaxed) > 20) {
+        let (mut merged, mut closed) = (0, 0);
+        let enough = |merged: u64, closed| merged > 50 && closed > 0 && forks.load(Relaxed) > 20;
+        while goes_on(begin, Duration::from_secs(3), enough(merged, closed)) {
             // SAFETY: the kernel is this process's, and the region is changed by the engine only.
             let mut engine =
                 unsafe { Compactor::new(&objects.region, kernel, &LibcOs, stats, Backend::Remap) };
             pass(&mut engine);
             merged += stats.groups.load(Relaxed);
+            closed += renew(&mut engine, &objects, 0..1, 1);
             engine.dissolve_all();
             assert_eq!(objects.region.blocked_pages(), 0, "all is unblocked at the end");
             engine.end();
+            objects.refill(0, 1, share);
         }
         stop.store(true, Relaxed);
         let failed = storm.join().expect("no panic");
@@ -514,7 +638,7 @@ fn children_of_a_heap(kernel: &LibcKernel, share: usize) {
         );
         assert_eq!(failed, 0);
         assert_eq!(objects.wrong_in_all(), 0);
-        assert!(merged > 50 && forks.load(Relaxed) > 20);
+        assert!(enough(merged, closed), "{merged} groups, {closed} images closed");
     });
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Frozen<R> {
     pub group: u32,
     /// Where its bytes are: `start`, or where they were moved to.
     pub bytes: usize,
+    /// It is in a group already, which it leaves when it is mapped; if it is not, its pages stay blocked.
+    pub again: bool,
 }
 
 impl<R> Frozen<R> {

@@ -38,6 +38,8 @@ pub(super) struct Scanning {
     /// The span that comes next, and how many there are.
     pub(super) next: usize,
     pub(super) count: usize,
+    /// The merged unit that comes next, where image files are judged.
+    pub(super) unit: usize,
     pub(super) scan: Scan,
     /// Dead bytes in pages of spans too dense to be merged with each other.
     pub(super) room: u64,
@@ -48,6 +50,7 @@ impl Scanning {
     pub(super) const NEW: Self = Self {
         next: 0,
         count: 0,
+        unit: 0,
         scan: Scan {
             spans: 0,
             live_bytes: 0,
@@ -64,22 +67,23 @@ impl Scanning {
 }
 
 /// Class of a [`Note`] whose span does not take part in merging.
-pub(super) const UNLISTED: u16 = u16::MAX;
+pub(super) const UNLISTED: u8 = u8::MAX;
 
 /// What the engine remembers of a span between scans.
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
     pub(super) generation: u32,
     /// Class under which the last scan listed it, or [`UNLISTED`].
-    pub(super) class: u16,
+    pub(super) class: u8,
     /// Pages that were wholly free at the last scan.
     pub(super) free: u16,
     /// Pages that were wholly free at the last two scans.
     pub(super) idle: u16,
     /// Pages known to be given back.
     pub given: u16,
-    /// Pages in a group.
+    /// Pages in a group, and those of them that are planned again in this pass.
     pub merged: u16,
+    pub(super) loose: u16,
     /// Pages that count as ordinary resident memory: `footprint.rs`.
     pub(super) counted: u16,
     /// Live slots when they last changed by more than a sixteenth, and when that was seen, in milliseconds.
@@ -99,6 +103,7 @@ impl Note {
         idle: 0,
         given: 0,
         merged: 0,
+        loose: 0,
         counted: 0,
         live: 0,
         changed_ms: 0,

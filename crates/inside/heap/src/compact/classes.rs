@@ -69,7 +69,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 self.next_trial()
             }
             // Of extents.
-            Step::Cut | Step::Order | Step::Name { .. } | Step::Part { .. } => None,
+            Step::Cut | Step::Order | Step::Name { .. } | Step::Part { .. } | Step::Index => None,
         };
         match step {
             Some(step) => Stage::Classes { next, step },
@@ -425,6 +425,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 image_page: 0,
                 group,
                 bytes: candidate.start,
+                again: false,
             });
         }
         next

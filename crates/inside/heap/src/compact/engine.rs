@@ -63,6 +63,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.rank();
         let now_ms = (self.kernel.now_ns() / 1_000_000) as u32;
         self.judges = urgent || now_ms.wrapping_sub(self.judged_ms) >= self.settings.judge_ms;
+        self.begin_renewal();
         if self.judges {
             self.judged_ms = now_ms;
         }
@@ -98,6 +99,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 | Stage::Classes { .. }
                 | Stage::Commit { .. }
         ) {
+            self.end_renewal(false);
             self.stage = self.after_classes();
             self.stopped = Stop::Work;
         }
@@ -122,6 +124,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         let done = self.stage == Stage::Idle;
         if done {
+            self.end_renewal(true);
             self.plan.release(self.os);
             self.clear_stage();
         }
@@ -138,6 +141,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     pub fn forked(&mut self, kernel: K) {
         self.kernel = kernel;
         self.stage = Stage::Idle;
+        self.renews = false;
         self.chunks.clear();
         self.groups.disown();
         if self.aside_at != 0 {

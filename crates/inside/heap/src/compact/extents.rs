@@ -39,7 +39,7 @@ use crate::plan::{self, NONE};
 use crate::stats::{Backend, degraded};
 
 /// Most pages planned at once: 37 bytes each.
-const PAGES_MAX: usize = 1 << 16;
+pub(super) const PAGES_MAX: usize = 1 << 16;
 
 /// Most pages of an extent, and so units.
 const EXTENT_PAGES: usize = 32;
@@ -68,6 +68,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             Step::Scan { at: 0 } if self.backend != Backend::Remap || !self.can_merge() => {
                 return self.without_extents();
             }
+            Step::Scan { at: 0 } if self.renews && self.plan.olds.is_empty() => {
+                Some(Step::Part { group: 0 })
+            }
+            Step::Part { group } => self.note_renewed(group),
+            Step::Index => Some(self.sort_renewed()),
             Step::Scan { at } => self.find_parts(at),
             Step::Sort => Some(self.sort_parts()),
             Step::Mark { at } => self.mark_parts(at),
@@ -85,7 +90,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 };
             }
             // Of classes.
-            Step::Fill { .. } | Step::Pack | Step::Part { .. } => return self.without_extents(),
+            Step::Fill { .. } | Step::Pack => return self.without_extents(),
         };
         match next {
             Some(step) => Stage::Extents { step },
@@ -111,24 +116,27 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             self.plan.extents.clear();
         }
         let now = self.seconds();
-        let end = self.listed.len().min(from + SPANS_SLICE);
+        let count = if self.renews { self.notes.len() } else { self.listed.len() };
+        let end = count.min(from + SPANS_SLICE);
         for at in from..end {
-            let index = self.listed[at];
+            let index = if self.renews { at as u32 } else { self.listed[at] };
             let Some((_, view)) = self.span_view(index as usize) else { continue };
             let live = plan::population(&view.live);
             // Slots of whole pages save nothing, and a program may have changed the protection of an object that is
             // made of whole pages; units of single classes that save anything have no such slots.
-            if view.slot_size as usize >= self.page
-                || plan::reluctance(live, u32::from(view.slots)) > SPAN_RELUCTANCE
-                || !self.mergeable(index as usize, &view, live, now)
-            {
+            let fits = (view.slot_size as usize) < self.page
+                && plan::reluctance(live, u32::from(view.slots)) <= SPAN_RELUCTANCE
+                && self.mergeable(index as usize, &view, live, now);
+            let merged = self.notes[index as usize].merged;
+            let loose = self.loose(index as usize);
+            if live == 0 || !fits && loose == 0 {
                 continue;
             }
             let part = Part {
                 start: view.start,
                 span: index,
                 pages: view.pages,
-                taken: self.notes[index as usize].merged,
+                taken: if fits { merged & !loose } else { !loose },
                 slot_size: view.slot_size,
                 live: view.live,
             };
@@ -136,7 +144,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 return None;
             }
         }
-        if end < self.listed.len() {
+        if end < count {
             return Some(Step::Scan { at: end });
         }
         let work = self.unit_ns / 1000 * u64::from(self.settings.extent_work_price);
@@ -327,11 +335,18 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 let from = ((at - part.start) / self.page) as u8;
                 let to = ((end - part.start) / self.page).min(usize::from(part.pages)) as u8;
                 let image_page = extent.at + ((at - extent.start) / self.page) as u8;
-                if let Some(unit) = self.block_part(part, from..to, image_page, group, union) {
-                    for (word, mask) in self.words_of_unit(&unit) {
-                        union[word] |= mask;
+                let mut first = from;
+                while first < to {
+                    let run = first..self.alike(part, first..to);
+                    let image_page = image_page + (first - from);
+                    if let Some(unit) = self.block_part(part, run.clone(), image_page, group, union)
+                    {
+                        for (word, mask) in self.words_of_unit(&unit) {
+                            union[word] |= mask;
+                        }
+                        batch.push(unit);
                     }
-                    batch.push(unit);
+                    first = run.end;
                 }
                 at = part.start + usize::from(to) * self.page;
                 next += 1;
@@ -340,7 +355,15 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         members.end
     }
 
-    /// Blocks pages of a span, if it still is what was planned with and they fit into `union`.
+    /// Where the first of these pages end that are all in a group, or none of them.
+    fn alike(&self, part: Part, pages: Range<u8>) -> u8 {
+        let loose = self.loose(part.span as usize) >> pages.start;
+        let same = if loose & 1 == 1 { loose.trailing_ones() } else { loose.trailing_zeros() };
+        pages.end.min(pages.start + same as u8)
+    }
+
+    /// Blocks pages of a span, if it still is what was planned with and they fit into `union`. Those of a group that
+    /// are planned again are blocked.
     fn block_part(
         &mut self,
         part: Part,
@@ -350,14 +373,21 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         union: &[u64; WORDS],
     ) -> Option<Frozen<S::Ref>> {
         let (span, view) = self.span_view(part.span as usize)?;
-        let merged = self.notes[part.span as usize].merged;
+        let loose = self.loose(part.span as usize);
+        let merged = self.notes[part.span as usize].merged & !loose;
+        let again = loose & page_bits(&pages) != 0;
         if view.start != part.start
             || view.slot_size != part.slot_size
             || merged & page_bits(&pages) != 0
+            || again && self.pins
         {
             return None;
         }
-        let live = self.spans.block(span, view.generation, pages.clone())?;
+        // Slots of blocked pages are not handed out, so no more of them can live than here.
+        let live = match again {
+            true => view.live,
+            false => self.spans.block(span, view.generation, pages.clone())?,
+        };
         let (live, phase) = self.page_window(view.slot_size, &pages, &live);
         let start = part.start + usize::from(pages.start) * self.page;
         let unit = Frozen {
@@ -373,10 +403,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             image_page,
             group,
             bytes: start,
+            again,
         };
         let meets = self.words_of_unit(&unit).any(|(word, mask)| union[word] & mask != 0);
         if plan::population(&live) == 0 || meets {
-            self.spans.unblock(span, view.generation, pages);
+            self.unblock_unit(&unit);
             return None;
         }
         Some(unit)

@@ -32,7 +32,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     fn behind_units(&self) -> (u64, u64) {
         let groups = &self.groups;
         if self.backend != Backend::Ksm {
-            return (groups.image_pages + groups.lost_pages, 0);
+            return (groups.behind_pages() + groups.lost_pages, 0);
         }
         let offered = groups.touched_pages + groups.lost_pages;
         if offered == 0 {

@@ -11,6 +11,8 @@
 //! where those before have none. Memory of an image comes back when its segment is closed (by every process); the
 //! engine therefore empties segments of which little is left.
 
+use core::ops::Range;
+
 use super::table::Table;
 use super::{Image, Kernel};
 use crate::os::Os;
@@ -75,6 +77,29 @@ pub(crate) struct Segment {
     pub groups: u32,
     /// Groups still there.
     pub live: u32,
+    /// Pages that hold bytes: memory until the file is closed.
+    pub held: u32,
+    /// What is planned again of it, if it is worth that.
+    pub renewal: Renewal,
+}
+
+/// What the last scan found of a [`Segment`], and what was done about it.
+#[derive(Clone, Copy)]
+pub(crate) struct Renewal {
+    /// Bytes of its units' slots that live, and the units' pages.
+    pub live_bytes: u64,
+    pub unit_pages: u32,
+    /// What lived when all of it had been planned at rest, once that was looked at.
+    pub lived: u64,
+    /// All of it was planned at rest.
+    pub done: bool,
+    /// It is to be planned again in the pass that comes.
+    pub due: bool,
+}
+
+impl Renewal {
+    pub(crate) const NEW: Self =
+        Self { live_bytes: 0, unit_pages: 0, lived: 0, done: false, due: false };
 }
 
 impl Segment {
@@ -100,6 +125,8 @@ pub(crate) struct Groups {
     pub lost_pages: u64,
     /// Pages of images in force.
     pub image_pages: u64,
+    /// Pages of image files that hold bytes, be it of images that are in force no more.
+    pub held_pages: u64,
     /// Units of groups that are firm, and pages of their images.
     pub firm_units: u64,
     pub firm_pages: u64,
@@ -122,6 +149,7 @@ impl Groups {
             touched_pages: 0,
             lost_pages: 0,
             image_pages: 0,
+            held_pages: 0,
             firm_units: 0,
             firm_pages: 0,
             units: 0,
@@ -129,9 +157,14 @@ impl Groups {
         }
     }
 
+    /// Physical pages behind merged units that were not written: of files, or by `ksmd`.
+    pub(crate) fn behind_pages(&self) -> u64 {
+        if self.segments.is_empty() { self.image_pages } else { self.held_pages }
+    }
+
     /// Physical pages saved now, by the engine's own count.
     pub(crate) fn saved_pages(&self) -> u64 {
-        self.touched_pages.saturating_sub(self.image_pages)
+        self.touched_pages.saturating_sub(self.behind_pages())
     }
 
     /// Room for so many more units and groups, so that recording a commit cannot fail.
@@ -149,6 +182,8 @@ impl Groups {
         if let Some(segment) = self.segments.get_mut(segment as usize) {
             segment.live += 1;
             segment.groups += 1;
+            segment.held += u32::from(image_pages);
+            self.held_pages += u64::from(image_pages);
         }
         if self.free_group != END {
             let index = self.free_group;
@@ -169,12 +204,17 @@ impl Groups {
 
     /// Notes that the image of a group has become so many pages larger.
     pub(crate) fn widen(&mut self, group: u32, pages: u8) {
-        self.groups[group as usize].image_pages += pages;
+        let group = &mut self.groups[group as usize];
+        group.image_pages += pages;
         self.image_pages += u64::from(pages);
+        if let Some(segment) = self.segments.get_mut(group.segment as usize) {
+            segment.held += u32::from(pages);
+            self.held_pages += u64::from(pages);
+        }
     }
 
-    /// Records a member; the caller has reserved room.
-    pub(crate) fn add_member(&mut self, os: &impl Os, group: u32, unit: Merged) {
+    /// Records a member, and returns the index of the record; the caller has reserved room.
+    pub(crate) fn add_member(&mut self, os: &impl Os, group: u32, unit: Merged) -> u32 {
         let entry = Merged { group, next: self.groups[group as usize].first, ..unit };
         let index = if self.free_merged != END {
             let index = self.free_merged;
@@ -193,7 +233,8 @@ impl Groups {
         self.firm_units += u64::from(owner.firm);
         self.mappings += u64::from(unit.leads);
         self.merged_pages += u64::from(unit.pages);
-        self.touched_pages += u64::from(unit.touched.count_ones());
+        self.touched_pages += u64::from((unit.touched & !unit.lost).count_ones());
+        index
     }
 
     /// Notes that the program wrote to pages of a unit; returns how many are new.
@@ -250,12 +291,57 @@ impl Groups {
     fn close_if_empty(&mut self, kernel: &impl Kernel, segment: usize) {
         let newest = segment + 1 == self.segments.len();
         let segment = &mut self.segments[segment];
-        if segment.live == 0
-            && !newest
-            && let Some(image) = segment.image.take()
-        {
+        // The newest one may be empty because its first image has yet to be made.
+        if segment.live > 0 || newest && segment.groups == 0 {
+            return;
+        }
+        self.held_pages -= u64::from(core::mem::take(&mut segment.held));
+        if let Some(image) = segment.image.take() {
             kernel.image_close(image);
         }
+    }
+
+    /// Takes pages of a unit, counted in its span, out of its group. Returns the record of the unit's pages that lie
+    /// behind them if it is a new one, for which the caller has reserved room.
+    pub(crate) fn give_up(
+        &mut self,
+        os: &impl Os,
+        kernel: &impl Kernel,
+        index: u32,
+        pages: Range<u8>,
+    ) -> Option<u32> {
+        let unit = self.merged[index as usize];
+        let end = unit.page + unit.pages;
+        debug_assert!(unit.page <= pages.start && pages.end <= end, "pages of the unit");
+        let part = |from: u8, to: u8| {
+            let (shift, mask) = (from - unit.page, ((1u32 << (to - from)) - 1) as u16);
+            let of = |pages: u16| (u32::from(pages) >> shift) as u16 & mask;
+            let (touched, lost) = (of(unit.touched), of(unit.lost));
+            Merged { page: from, pages: to - from, touched, lost, ..unit }
+        };
+        let (before, behind) = (part(unit.page, pages.start), part(pages.end, end));
+        if before.pages == 0 && behind.pages == 0 {
+            self.remove(kernel, index);
+            return None;
+        }
+        let taken = part(pages.start, pages.end);
+        self.merged_pages -= u64::from(taken.pages);
+        self.touched_pages -= u64::from((taken.touched & !taken.lost).count_ones());
+        self.lost_pages -= u64::from(taken.lost.count_ones());
+        let behind = Merged { leads: true, ..behind };
+        if before.pages == 0 {
+            self.mappings += u64::from(!unit.leads);
+            self.merged[index as usize] = behind;
+            return None;
+        }
+        self.merged[index as usize] = before;
+        if behind.pages == 0 {
+            return None;
+        }
+        // Its pages are counted already.
+        self.merged_pages -= u64::from(behind.pages);
+        self.touched_pages -= u64::from((behind.touched & !behind.lost).count_ones());
+        Some(self.add_member(os, unit.group, behind))
     }
 
     /// Makes sure that the current segment has room for `pages` more; `false` if no file can be made.
@@ -270,10 +356,18 @@ impl Groups {
             return true;
         }
         // Grows with what is merged, so that the number of files stays below a hundred.
-        let size = (self.image_pages / 32).clamp(4096, 1 << 18) as u32;
+        let size = (self.image_pages / 32).clamp(2048, 1 << 18) as u32;
         let size = size.max(pages);
         let Ok(image) = kernel.image_create(size as usize * page_size) else { return false };
-        let segment = Segment { image: Some(image), pages: size, used: 0, groups: 0, live: 0 };
+        let segment = Segment {
+            image: Some(image),
+            pages: size,
+            used: 0,
+            groups: 0,
+            live: 0,
+            held: 0,
+            renewal: Renewal::NEW,
+        };
         if !self.segments.push(os, segment) {
             kernel.image_close(image);
             return false;
@@ -327,5 +421,142 @@ impl Groups {
         self.merged.release(os);
         self.groups.release(os);
         self.segments.release(os);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicU64;
+
+    use proptest::prelude::*;
+
+    use super::super::{BarrierSupport, Errno, Registration, Sys};
+    use super::*;
+    use crate::os::Misuse;
+
+    const PAGE: usize = 4096;
+
+    struct Memory;
+
+    impl Os for Memory {
+        os_on_memory!();
+
+        fn wait(&self, _: &AtomicU64, _: u64) {}
+
+        fn wake(&self, _: &AtomicU64) {}
+    }
+
+    #[derive(Default)]
+    struct Files {
+        images: RefCell<Vec<Vec<u8>>>,
+    }
+
+    impl Files {
+        fn os(&self) -> &Memory {
+            &Memory
+        }
+
+        fn entry(&self) -> u64 {
+            0
+        }
+
+        fn maps(&self, _: usize, _: usize, _: Image, _: usize) -> Sys<()> {
+            Err(Errno(1))
+        }
+    }
+
+    impl Kernel for Files {
+        kernel_on_memory!();
+
+        fn now_ns(&self) -> u64 {
+            0
+        }
+
+        fn barrier(&self) -> BarrierSupport {
+            BarrierSupport::Nothing
+        }
+
+        fn write_protect(&self, _: usize, _: usize, _: bool) -> Sys<()> {
+            Ok(())
+        }
+
+        fn waiters(&self) -> usize {
+            0
+        }
+
+        fn wake(&self, _: usize, _: usize) {}
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
+        /// Units of a span each, in groups of two, and ranges of pages that are given up, as far as they are there.
+        #[test]
+        fn pages_are_counted_where_they_are(
+            units in prop::collection::vec((0u8..16, 1u8..=16, any::<u16>(), any::<u16>()), 2..12),
+            gone in prop::collection::vec((any::<prop::sample::Index>(), 0u8..16, 1u8..=16), 0..30),
+        ) {
+            let (os, kernel, mut groups) = (Memory, Files::default(), Groups::new());
+            // By span and page: the record, and whether it has memory of the image and was written.
+            let mut model: BTreeMap<(u32, u8), (u32, bool, bool)> = BTreeMap::new();
+            prop_assert!(groups.ready(&os, &kernel, 16, PAGE));
+            prop_assert!(groups.reserve(&os, 64, 16));
+            let mut group = END;
+            for (span, &(first, pages, touched, lost)) in (0u32..).zip(&units) {
+                let pages = pages.min(16 - first);
+                let mask = ((1u32 << pages) - 1) as u16;
+                if span.is_multiple_of(2) {
+                    group = groups.add_group(&os, 0, 3);
+                }
+                let unit = Merged {
+                    span, generation: 0, group, next: END, page: first, pages, leads: true,
+                    touched: touched & mask, lost: 0, pass: 0, at: 0,
+                };
+                let index = groups.add_member(&os, group, unit);
+                groups.mark_lost(index, lost);
+                for page in 0..pages {
+                    let is = |bits: u16| bits >> page & 1 == 1;
+                    let entry = (index, is(touched), is(touched) && is(lost));
+                    model.insert((span, first + page), entry);
+                }
+            }
+            for (unit, from, len) in gone {
+                let span = unit.index(units.len()) as u32;
+                let Some((&(_, from), &(index, ..))) = model.range((span, from)..(span + 1, 0)).next()
+                else { continue };
+                let same = |page: &u8| model.get(&(span, *page)).is_some_and(|entry| entry.0 == index);
+                let to = (from..from + len).take_while(same).last().map_or(from, |page| page + 1);
+                let behind = groups.give_up(&os, &kernel, index, from..to);
+                (from..to).for_each(|page| _ = model.remove(&(span, page)));
+                for (&(_, page), entry) in model.range_mut((span, to)..(span + 1, 0)) {
+                    if entry.0 == index && let Some(behind) = behind {
+                        prop_assert!(groups.merged[behind as usize].page <= page);
+                        entry.0 = behind;
+                    }
+                }
+                let count = |is: fn(&(u32, bool, bool)) -> bool| {
+                    model.values().filter(|entry| is(entry)).count() as u64
+                };
+                prop_assert_eq!(groups.merged_pages, model.len() as u64);
+                prop_assert_eq!(groups.touched_pages, count(|entry| entry.1 && !entry.2));
+                prop_assert_eq!(groups.lost_pages, count(|entry| entry.2));
+                for (&(span, page), &(index, touched, lost)) in &model {
+                    let unit = groups.merged[index as usize];
+                    prop_assert_eq!(unit.span, span);
+                    prop_assert!((unit.page..unit.page + unit.pages).contains(&page));
+                    let at = page - unit.page;
+                    let bits = (unit.touched >> at & 1 == 1, unit.lost >> at & 1 == 1);
+                    prop_assert_eq!(bits, (touched, lost));
+                }
+                let records = groups.merged.iter().filter(|unit| unit.group != END);
+                prop_assert_eq!(groups.units, records.clone().count() as u64);
+                let leads = records.filter(|unit| unit.leads).count();
+                prop_assert_eq!(groups.mappings, leads as u64);
+                prop_assert_eq!(groups.held_pages > 0, groups.units > 0);
+            }
+            groups.release(&os, &kernel);
+        }
     }
 }

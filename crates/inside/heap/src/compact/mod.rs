@@ -9,7 +9,7 @@
 //! ```text
 //!  aliases, batch, census, groups, offers, pass   what is known: of units, of spans, of images, of a pass
 //!    └─► state                           the engine's own, and what every stage needs
-//!          └─► scan, classes, extents, remap, ksm, release, restore, footprint     a stage each
+//!          └─► scan, classes, extents, renew, remap, ksm, release, restore, footprint     a stage each
 //!                └─► engine              goes through them
 //! ```
 
@@ -23,7 +23,6 @@ mod classes;
 mod copy;
 mod engine;
 mod footprint;
-mod groups;
 mod ksm;
 mod offers;
 #[cfg(test)]
@@ -31,10 +30,12 @@ mod offers;
 mod on_memory;
 mod aliases;
 mod extents;
+mod groups;
 mod pages;
 mod pass;
 mod release;
 mod remap;
+mod renew;
 mod restore;
 mod scan;
 #[cfg(test)]

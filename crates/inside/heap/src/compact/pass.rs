@@ -81,8 +81,10 @@ pub(super) enum Step {
     Pack,
     /// The groups are put in order.
     Arrange,
-    /// What was merged in haste is taken apart.
+    /// What was merged in haste is taken apart, or, one unit after the other, noted to be planned again.
     Part { group: u32 },
+    /// What was noted is sorted.
+    Index,
 }
 
 /// A unit that takes part in a plan.
@@ -216,6 +218,8 @@ pub(crate) struct Plan {
     pub(super) hosts: usize,
     /// Pages that were merged in haste and are planned again.
     pub(super) parted: u32,
+    /// Pages of image files that are planned again: index of the span and page of it, and the record.
+    pub(super) olds: Table<(u32, u32)>,
 }
 
 impl Plan {
@@ -257,6 +261,7 @@ impl Plan {
             mixed: false,
             hosts: 0,
             parted: 0,
+            olds: Table::new(),
         }
     }
 
@@ -312,6 +317,7 @@ impl Plan {
         self.starts.release(os);
         self.bits.release(os);
         self.unions.release(os);
+        self.olds.release(os);
         self.groups = 0;
         self.next_key = 0;
     }

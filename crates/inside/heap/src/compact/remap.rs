@@ -116,7 +116,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// How many ranges may be frozen now, all that a batch needs being there; `None` if nothing more can be merged.
     fn batch_room(&mut self) -> Option<usize> {
-        if !self.groups.reserve(self.os, UNITS, BATCH) || self.stage_area() == 0 {
+        // What is planned again may leave the middle of a unit.
+        if !self.groups.reserve(self.os, 2 * UNITS, BATCH) || self.stage_area() == 0 {
             self.stopped = Stop::Refused;
             self.degrade(degraded::NO_MEMORY);
             return None;
@@ -219,6 +220,8 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 .find(|at| batch.units[*at].as_ref().is_some_and(|unit| unit.group != group))
                 .unwrap_or(batch.len);
             let moves = self.pins && protects;
+            // There is no way to move pages out of an alias.
+            let stays = moves && batch.units[from..to].iter().flatten().any(|unit| unit.again);
             let now = self.kernel.now_ns();
             if !moves && from > 0 && now.wrapping_sub(begin) > LATE * self.settings.pause_ns {
                 self.let_go(batch, from, batch.len);
@@ -226,7 +229,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 break;
             }
             let start = if moves { now } else { begin };
-            let moved = !moves || self.move_aside(batch, from, to);
+            let moved = !moves || !stays && self.move_aside(batch, from, to);
             if moved {
                 self.map_group(batch, from, to, start);
             } else {
@@ -307,7 +310,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             });
             if mapped {
                 mapped_ranges += 1;
-                self.charged += self.aliases.mappings_for(start, len, false);
+                let units = &batch.units[stretch.from..stretch.to];
+                // An alias that was one before has neighbours that it is not one with.
+                let least = units.iter().flatten().any(|unit| unit.again);
+                let more = self.aliases.mappings_for(start, len, false);
+                self.charged += more.max(usize::from(least));
                 self.aliases.set(self.os, start, len, true);
                 if group == END
                     && let Some((segment, _)) = place
@@ -356,6 +363,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     /// Records a unit that was mapped; `leads` if it is the first of its range.
     fn enter(&mut self, group: u32, unit: &Frozen<S::Ref>, leads: bool) {
         let touched = (unit.touched(self.page) >> unit.image_page) as u16;
+        if unit.again {
+            self.leave_old(unit);
+        }
         let member = Merged {
             span: unit.index,
             generation: unit.generation,
@@ -377,7 +387,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         // The mapping gave back the unit's free pages too.
         let free = (mask & !touched) << unit.page & !note.given;
         note.given |= free;
-        let bytes = u64::from(free.count_ones()) * self.page as u64;
+        note.loose &= !(mask << unit.page);
+        // What was in an image had no memory of its own.
+        let bytes = if unit.again { 0 } else { u64::from(free.count_ones()) * self.page as u64 };
         add(&self.stats.released_bytes, bytes);
     }
 

@@ -123,7 +123,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.spans.unblock(span, view.generation, unit.page..unit.page + unit.pages);
     }
 
-    fn geometry_of(&self, unit: &Merged, view: &SpanView) -> (Geometry, super::Bits) {
+    pub(super) fn geometry_of(&self, unit: &Merged, view: &SpanView) -> (Geometry, super::Bits) {
         let from = usize::from(unit.page) * self.page;
         let slot = view.slot_size as usize;
         let phase = (from % slot) as u32;

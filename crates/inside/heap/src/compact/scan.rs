@@ -63,9 +63,14 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 return Progress::More;
             }
         }
+        while self.scanning.count > 0 && self.weigh_files() {
+            if self.kernel.now_ns().wrapping_sub(begin) >= budget_ns {
+                return Progress::More;
+            }
+        }
         let mut scan = self.scanning.scan;
         if self.scanning.count > 0 {
-            scan.resident_bytes += self.groups.image_pages * self.page as u64;
+            scan.resident_bytes += self.groups.behind_pages() * self.page as u64;
             for class in self.classes.iter() {
                 let gain = class.gain(self.page);
                 scan.mergeable_bytes += gain;
@@ -73,6 +78,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
         }
         self.add_again(&mut scan);
+        self.add_renewal(&mut scan);
         self.list_by_class();
         for (counter, spans) in self.stats.occupancy.iter().zip(self.scanning.histogram) {
             counter.store(spans, Relaxed);
@@ -109,6 +115,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let free = self.free_pages(&view);
         let note = &mut self.notes[index];
         note.class = UNLISTED;
+        note.loose = 0;
         let counted = note.counted;
         if u32::from(note.live).abs_diff(live) * 16 > live {
             note.live = live as u16;
@@ -137,7 +144,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if class >= self.classes.len() && !self.classes.resize(self.os, class + 1, Class::NEW) {
                 return;
             }
-            self.notes[index].class = view.class;
+            self.notes[index].class = view.class as u8;
             let entry = &mut self.classes[class];
             entry.end += 1;
             entry.live += live_bytes;

@@ -530,6 +530,98 @@ fn what_was_merged_in_haste_is_merged_again_some_at_a_time() {
     engine.end();
 }
 
+/// A heap that was merged while three times as much lived, at rest since, and its engine.
+fn half_dead<'a>(
+    world: &'a World,
+    stats: &'a StatsPage,
+) -> Compactor<'a, &'a World, &'a World, Memory> {
+    let mut engine = engine(world, stats);
+    engine.settings.mapping_price = 1;
+    (engine.settings.work_price, engine.settings.extent_work_price) = (0, 0);
+    pass(&mut engine, u64::MAX, || {});
+    let mut random = random(7);
+    for span in world.spans.borrow_mut().iter_mut() {
+        for slot in 0..span.slots() {
+            span.live[slot / 64] &= !(u64::from(random() % 3 > 0) << (slot % 64));
+        }
+    }
+    pass(&mut engine, u64::MAX, || {});
+    engine.settings.again = true;
+    engine
+}
+
+fn sparse_world(pairs: usize) -> World {
+    World::new(&[(0, 30), (3, 30)].repeat(pairs), &mut random(5))
+}
+
+/// A Redis whose load was starved of CPU stayed at 133 MiB for 100 MiB of data: what was merged among its evictions half
+/// died, in files that have others.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
+fn files_of_which_little_lives_are_planned_again() {
+    let (world, stats) = (sparse_world(500), StatsPage::zeroed());
+    let mut engine = half_dead(&world, &stats);
+    let (held, units) = (engine.groups.held_pages, engine.groups.merged_pages);
+    let live: u64 = engine.scan().live_bytes;
+    pass(&mut engine, u64::MAX, || {});
+    let again = engine.groups.held_pages;
+    assert!(again < held / 3 * 2, "{held} pages became {again}");
+    assert!(again * (PAGE as u64) < live * 2, "{again} pages for {live} bytes");
+    assert!(engine.groups.merged_pages > units / 2);
+    assert!(world.is_whole());
+    let files = engine.groups.segments.iter().filter(|segment| segment.image.is_some());
+    let held: u32 = files.map(|segment| segment.held).sum();
+    assert_eq!(u64::from(held), again);
+    // Once is enough.
+    let mapped = world.mapped.borrow().len();
+    for _ in 0..3 {
+        pass(&mut engine, u64::MAX, || {});
+    }
+    assert_eq!(world.mapped.borrow().len(), mapped);
+    assert_eq!(engine.dissolve_all(), 0);
+    assert_eq!(engine.groups.held_pages, 0);
+    assert_eq!((engine.groups.mappings, engine.groups.touched_pages), (0, 0));
+    assert!(world.is_whole());
+    assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+    engine.end();
+}
+
+/// Each page is in one group all the time, the old or the new, whenever the program begins to work again.
+#[test]
+fn planning_again_can_be_cut_short_anywhere() {
+    let cut = |slices: usize| {
+        let (world, stats) = (sparse_world(if cfg!(miri) { 4 } else { 120 }), StatsPage::zeroed());
+        let mut engine = half_dead(&world, &stats);
+        let mut random = random(slices as u64);
+        engine.scan();
+        engine.begin(false);
+        for _ in 0..slices {
+            engine.step(1);
+            world.act(&mut random);
+        }
+        engine.cut_short();
+        while engine.step(1) == Progress::More {}
+        for unit in engine.groups.merged.iter().filter(|unit| unit.group != END) {
+            let pages = bits_of(&(unit.page..unit.page + unit.pages));
+            let note = &engine.notes[unit.span as usize];
+            assert_eq!(note.merged & pages, pages);
+            assert_eq!(world.spans.borrow()[unit.span as usize].blocked & pages, pages);
+        }
+        let units = engine.groups.merged.iter().filter(|unit| unit.group != END);
+        let pages: u64 = units.map(|unit| u64::from(unit.pages)).sum();
+        assert_eq!(pages, engine.groups.merged_pages, "no page twice");
+        assert!(world.is_whole(), "cut after {slices} slices");
+        pass(&mut engine, 1, || world.act(&mut random));
+        assert!(world.is_whole());
+        assert_eq!(engine.dissolve_all(), 0);
+        assert!(world.is_whole());
+        assert!(world.spans.borrow().iter().all(|span| span.blocked == 0));
+        engine.end();
+    };
+    let slices = if cfg!(miri) { vec![3] } else { (0..40).chain((40..900).step_by(23)).collect() };
+    slices.into_iter().for_each(cut);
+}
+
 fn shapes() -> impl Strategy<Value = Vec<(usize, u32)>> {
     prop::collection::vec(
         (0..CLASSES.len(), prop_oneof![2u32..250, 250u32..1000]),

@@ -42,7 +42,8 @@ pub struct Settings {
     pub full: u16,
     /// Whether the program has been idle for so long that dense pages take part (KSM back end): what is live lives on.
     pub settled: bool,
-    /// The same for what was merged before it had settled, which is taken apart to be merged better.
+    /// The same for what was merged before it had settled, which is taken apart to be merged better (KSM back end), and
+    /// for image files of which little lives (`renew.rs`).
     pub again: bool,
     /// Pages that a pass may offer to `ksmd`, which works for each of them (KSM back end).
     pub offers: usize,
@@ -133,6 +134,10 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// Whether this pass looks at merged units that live, and when one last did.
     pub(super) judges: bool,
     pub(super) judged_ms: u32,
+    /// Whether this pass plans again what image files hold that the last scan found to be poor, and the first file
+    /// that it makes.
+    pub(super) renews: bool,
+    pub(super) fresh_segments: usize,
     /// The group that was last found to be sparse or not, while units are looked at.
     pub(super) sparse_seen: Option<(u32, bool)>,
 }
@@ -193,6 +198,8 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             now_ms: 0,
             judges: true,
             judged_ms: 0,
+            renews: false,
+            fresh_segments: 0,
             sparse_seen: None,
         }
     }
@@ -315,7 +322,9 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
     }
 
     pub(crate) fn unblock_unit(&self, unit: &Frozen<S::Ref>) {
-        self.spans.unblock(unit.span, unit.generation, unit.page..unit.page + unit.pages);
+        if !unit.again {
+            self.spans.unblock(unit.span, unit.generation, unit.page..unit.page + unit.pages);
+        }
     }
 
     /// The span of this index, its state, and a note that belongs to it.

@@ -112,6 +112,8 @@ pub struct LibcKernel {
     pub alone: AtomicBool,
     pub moved: AtomicU64,
     pub refused: AtomicU64,
+    /// Images closed.
+    pub closed: AtomicU64,
     /// Fails one in this many calls that can fail, at random; 0 for none.
     pub fail_one_in: AtomicUsize,
     pub failed: AtomicU64,
@@ -147,6 +149,7 @@ impl LibcKernel {
                     alone: AtomicBool::new(false),
                     moved: AtomicU64::new(0),
                     refused: AtomicU64::new(0),
+                    closed: AtomicU64::new(0),
                     fail_one_in: AtomicUsize::new(0),
                     failed: AtomicU64::new(0),
                     random: Mutex::new(Random(0xFA11)),
@@ -269,6 +272,7 @@ impl Kernel for &LibcKernel {
     }
 
     fn image_close(&self, image: Image) {
+        self.closed.fetch_add(1, Relaxed);
         // SAFETY: the engine closes an image once.
         unsafe { libc::close(image.0) };
     }

@@ -275,7 +275,11 @@ impl<O: Os> Housekeeping<O> {
         let settings = &mut self.engine.settings;
         settings.settle_ms = trigger::settle_ms(idle_ns >= trigger::IDLE_NS);
         settings.settled = idle_ns >= trigger::SETTLED_NS;
-        settings.again = idle_ns >= trigger::AGAIN_NS;
+        settings.again = idle_ns
+            >= match self.backend {
+                Backend::Remap => trigger::RENEW_NS,
+                Backend::Ksm | Backend::None => trigger::AGAIN_NS,
+            };
     }
 
     /// Looks at what `ksmd` has left over if that is `due`: nobody does otherwise while the program rests, for no pass
