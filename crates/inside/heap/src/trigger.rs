@@ -559,8 +559,8 @@ pub fn mapping_price(idle_ns: u64, short: bool) -> u32 {
 }
 
 /// Bytes that a mapping more must save where sparse spans side by side are cut into runs that share an image each:
-/// twice the kernel's memory for it, since what a fork may cost bounds how many there are.
-pub const EXTENT_PRICE: u32 = 512;
+/// the kernel's memory for it; what a fork may cost bounds how many there are.
+pub const EXTENT_PRICE: u32 = 256;
 
 /// Whether a pass by `ksmd` that would begin now can wait for the program to settle: it rests, and what is merged then
 /// is merged better, for dense pages take part.

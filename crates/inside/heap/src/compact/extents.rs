@@ -17,7 +17,7 @@
 //!
 //! **How many images** is a matter of price. The fuller they get, the shorter extents are, and the more mappings it
 //! takes: for each mapping more, an image that is half full saves two KiB, one that is two thirds full less than one.
-//! If there are more extents then than mappings left, a mapping counts twice as much, and so on.
+//! If there are more extents then than mappings left, a mapping counts for more, as what is left suggests.
 //!
 //! Properties: the units of an extent are pages of one span each, with slots smaller than a page; an extent lies in one
 //! chunk; live bytes of a group are disjoint, which is checked again with what is live when the units are blocked.
@@ -254,10 +254,12 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         };
         if cut.full {
             let price = plan.price;
-            let left = plan.cutting.left().max(1);
-            // What is placed last takes most pieces.
-            let times = live / (live - left.min(live - 1)).max(1);
-            plan.price <<= (1 + 2 * times.max(1).ilog2()).min(4);
+            let live = live.max(2);
+            let left = plan.cutting.left().clamp(1, live - 1);
+            // Of what is placed last a hundredth takes two hundredths of the pieces and more: a price of eight
+            // hundredths more made room for it in Redis, and where much is left much more is needed.
+            let (more, times) = ((price * 8 * left / live).max(price / 8), live / (live - left));
+            plan.price = (price + more.max(1)).max(price << (2 * times.ilog2()).min(4));
             self.lacks_mappings();
             if price < PRICE_MAX {
                 return Some(Step::Mark { at: 0 });

@@ -41,8 +41,8 @@ pub(crate) struct Merged {
     pub touched: u16,
     /// Pages that the program has written since.
     pub lost: u16,
-    /// Pass in which it was merged.
-    pub pass: u32,
+    /// Pass in which it was merged, its lowest bits.
+    pub pass: u8,
     /// Second in which it was merged.
     pub at: u32,
 }
@@ -101,6 +101,8 @@ impl Renewal {
     pub(crate) const NEW: Self =
         Self { live_bytes: 0, unit_pages: 0, lived: 0, done: false, due: false };
 }
+
+const _: () = assert!(size_of::<Merged>() == 28, "there is one for each unit");
 
 impl Segment {
     fn has_room(&self, pages: u32) -> bool {

@@ -76,7 +76,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                 leads: true,
                 touched: 1,
                 lost: 0,
-                pass: self.pass,
+                pass: self.pass as u8,
                 at,
             };
             self.groups.add_member(self.os, index, member);

@@ -40,10 +40,6 @@ const UNITS_MAX: usize = 1 << 14;
 const UNITS_SLICE: usize = 512;
 const GROUPS_SLICE: u32 = 16;
 
-/// Groups that a page is tried against, half of them hosts: with one slot of eight dead in these, three objects fit one
-/// in five hundred.
-const PROBES: u32 = 4096;
-
 /// Live bits of a host: one with less is sparse, one with more has no room.
 const HOST: Range<u32> = 128..249;
 
@@ -213,9 +209,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let units = self.plan.units.len();
         if from == 0 {
             let limits = Limits {
-                probes: PROBES,
                 members: MEMBERS as u32,
                 dense: Some((HOST.start, HOST.end)),
+                ..Limits::DEFAULT
             };
             if !self.room_for::<PAGE_WORDS>(units, limits) {
                 return None;

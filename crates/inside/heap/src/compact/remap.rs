@@ -376,7 +376,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             leads,
             touched,
             lost: 0,
-            pass: self.pass,
+            pass: self.pass as u8,
             at: self.seconds(),
         };
         self.groups.add_member(self.os, group, member);

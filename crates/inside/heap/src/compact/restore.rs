@@ -43,7 +43,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         for index in first..last {
             let unit = self.groups.merged[index];
             // A unit of this very pass is counted as offered; there is nothing else to see yet.
-            let new = unit.pass == self.pass;
+            let new = unit.pass == self.pass as u8;
             self.pending += u64::from(new && unit.group != END);
             if unit.group == END || new {
                 continue;

@@ -166,6 +166,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         for class in self.classes.iter_mut() {
             total += core::mem::replace(&mut class.end, total);
         }
+        // Of a heap that was merged few are left.
+        if self.listed.is_sparse(total as usize) {
+            self.listed.release(self.os);
+        }
         if !self.listed.resize(self.os, total as usize, 0) {
             self.classes.clear();
             return;

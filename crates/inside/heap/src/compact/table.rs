@@ -93,6 +93,11 @@ impl<T: Copy> Table<T> {
         self.len = 0;
     }
 
+    /// Whether it holds much more memory than so many values need.
+    pub(crate) fn is_sparse(&self, len: usize) -> bool {
+        self.capacity * size_of::<T>() >= 32 << 10 && len < self.capacity / 8
+    }
+
     /// Gives the memory back.
     pub(crate) fn release(&mut self, os: &impl Os) {
         if !self.start.is_null() {
