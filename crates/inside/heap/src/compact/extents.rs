@@ -174,6 +174,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         for at in from..end {
             let part = self.plan.parts[at];
             if self.plan.pages.len() + usize::from(part.pages) > PAGES_MAX {
+                self.renews_in_part = true;
                 return self.begin_to_cut();
             }
             for page in (0..part.pages).filter(|page| part.taken >> page & 1 == 0) {

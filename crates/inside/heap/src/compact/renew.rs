@@ -104,6 +104,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         // What is left of a file leaves it.
         self.judges = true;
+        self.renews_in_part = false;
         self.fresh_segments = self.groups.segments.len();
         if let Some(last) = self.groups.segments.last_mut().filter(|last| last.renewal.due) {
             last.used = last.pages;
@@ -115,10 +116,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         if !core::mem::take(&mut self.renews) {
             return;
         }
-        let fresh = self.fresh_segments;
+        let (fresh, done) = (self.fresh_segments, whole && !self.renews_in_part);
         for (index, segment) in self.groups.segments.iter_mut().enumerate() {
             if segment.renewal.due || index >= fresh {
-                segment.renewal = Renewal { done: whole, ..Renewal::NEW };
+                segment.renewal = Renewal { done, ..Renewal::NEW };
             }
         }
     }

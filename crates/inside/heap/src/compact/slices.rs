@@ -554,8 +554,8 @@ fn sparse_world(pairs: usize) -> World {
     World::new(&[(0, 30), (3, 30)].repeat(pairs), &mut random(5))
 }
 
-/// A Redis whose load was starved of CPU stayed at 133 MiB for 100 MiB of data: what was merged among its evictions half
-/// died, in files that have others.
+/// A Redis whose load was starved of CPU stayed at 133 MiB for 100 MiB of data: what was merged among its evictions
+/// half died, in files that have others.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour there, and is about sizes")]
 fn files_of_which_little_lives_are_planned_again() {

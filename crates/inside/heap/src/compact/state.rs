@@ -138,6 +138,8 @@ pub struct Compactor<'a, S: Spans, K: Kernel, O: Os> {
     /// that it makes.
     pub(super) renews: bool,
     pub(super) fresh_segments: usize,
+    /// There was no room to plan all of them.
+    pub(super) renews_in_part: bool,
     /// The group that was last found to be sparse or not, while units are looked at.
     pub(super) sparse_seen: Option<(u32, bool)>,
 }
@@ -200,6 +202,7 @@ impl<'a, S: Spans, K: Kernel, O: Os> Compactor<'a, S, K, O> {
             judged_ms: 0,
             renews: false,
             fresh_segments: 0,
+            renews_in_part: false,
             sparse_seen: None,
         }
     }
