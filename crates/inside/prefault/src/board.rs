@@ -283,15 +283,20 @@ impl<'a> Board<'a> {
         (0..PROCESSES).map(move |number| board.process(number))
     }
 
-    /// The number of a place for the process `pid`, which has none; `None` if the board is full.
-    pub fn join(&self, pid: u64) -> Option<usize> {
+    /// The number of a place for a process that has none; `None` if the board is full.
+    pub fn join(&self, pid: Pid) -> Option<usize> {
         let number = self.processes().position(|process| {
-            process.0[ProcessWord::Pid as usize].compare_exchange(0, pid, Relaxed, Relaxed).is_ok()
+            let word = &process.0[ProcessWord::Pid as usize];
+            word.compare_exchange(0, u64::from(pid.0), Relaxed, Relaxed).is_ok()
         })?;
         self.process(number).clear();
         Some(number)
     }
 }
+
+/// The number of a process (`pid_t`); none has 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pid(pub u32);
 
 /// A process's part of a board.
 #[derive(Clone, Copy, Debug)]
@@ -439,14 +444,14 @@ mod tests {
     fn a_full_board_takes_no_more_and_a_left_place_is_clean() {
         let words = words();
         let board = Board::new(&words).unwrap();
-        for pid in 1..=PROCESSES as u64 {
-            assert!(board.join(pid).is_some());
+        for pid in 1..=PROCESSES as u32 {
+            assert!(board.join(Pid(pid)).is_some());
         }
-        assert!(board.join(999).is_none());
+        assert!(board.join(Pid(999)).is_none());
         let left = board.process(7);
         left.set(ProcessWord::Late, 3);
         left.set(ProcessWord::Pid, 0);
-        let place = board.process(board.join(999).unwrap());
+        let place = board.process(board.join(Pid(999)).unwrap());
         assert_eq!((place.get(ProcessWord::Pid), place.get(ProcessWord::Late)), (999, 0));
     }
 

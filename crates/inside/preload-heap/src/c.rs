@@ -13,9 +13,10 @@ use core::ffi::{c_char, c_int, c_void};
 use core::fmt::Write;
 
 use pagemill_heap::os::Os;
+use pagemill_preload_sys::libc::{self, EINVAL, ENOMEM, set_errno};
 
-use crate::libc::{EINVAL, ENOMEM, set_errno};
-use crate::{HEAP, interim, libc, report, thread, tls};
+use crate::heap::HEAP;
+use crate::{interim, report, thread, tls};
 
 /// What glibc's malloc aligns to.
 const ALIGNMENT: usize = 16;

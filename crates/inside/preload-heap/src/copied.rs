@@ -2,8 +2,12 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use pagemill_preload_sys::sys;
+
+use crate::heap::HEAP;
 use crate::helper::work;
-use crate::{HEAP, pagemill_stats, refresh, sys, tls};
+use crate::stats::pagemill_stats;
+use crate::{refresh, tls};
 
 /// What the page holds in the process that marked it.
 const MARK: u32 = 0x5041_4745;

@@ -17,7 +17,9 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_void};
 
-use crate::{c, diagnostics, libc, sys};
+use pagemill_preload_sys::{libc, sys};
+
+use crate::{c, diagnostics};
 
 extern "C" fn allocate(size: usize) -> *mut u8 {
     c::allocate(size)

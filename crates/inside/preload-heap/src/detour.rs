@@ -23,9 +23,11 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hint::black_box;
 
 use pagemill_heap::os::Os as _;
+use pagemill_preload_sys::libc::{self, ENOMEM, set_errno};
+use pagemill_preload_sys::sys;
 
-use crate::libc::{ENOMEM, set_errno};
-use crate::{HEAP, c, diagnostics, interim, libc, settings, sys};
+use crate::heap::HEAP;
+use crate::{c, diagnostics, interim, settings};
 
 /// Bytes of a jump; the functions of a program are at least 16 apart.
 const JUMP: usize = 14;

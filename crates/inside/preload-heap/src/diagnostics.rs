@@ -5,10 +5,12 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use pagemill_heap::stats::degraded;
+use pagemill_preload_sys::sys;
 
 use crate::helper::state;
 use crate::line::Line;
-use crate::{pagemill_stats, settings, sys};
+use crate::settings;
+use crate::stats::pagemill_stats;
 
 /// Writes `pagemill: ` and the text as one line to standard error.
 pub(crate) fn line(text: fmt::Arguments<'_>) {

@@ -13,8 +13,7 @@
 use core::ffi::CStr;
 
 use pagemill_heap::config::Config;
-
-use crate::{libc, sys};
+use pagemill_preload_sys::{libc, sys};
 
 /// Which back end the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

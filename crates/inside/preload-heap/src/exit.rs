@@ -4,8 +4,10 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use pagemill_heap::Cache;
+use pagemill_preload_sys::libc;
 
-use crate::{HEAP, interim, libc, tls};
+use crate::heap::HEAP;
+use crate::{interim, tls};
 
 pub(crate) const FRESH: usize = 0;
 pub(crate) const ATTACHED: usize = 1;

@@ -18,9 +18,12 @@
 //!
 //! In every child the helper thread is gone; it is started again when the child's heap next grows.
 
+use pagemill_preload_sys::{libc, sys};
+
+use crate::heap::HEAP;
 use crate::helper::work;
 use crate::tls::NO_FORK;
-use crate::{HEAP, copied, libc, sys, tls};
+use crate::{copied, tls};
 
 // States of a thread's fork (`tls::fork`) while the locks are taken.
 

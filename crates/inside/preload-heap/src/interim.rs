@@ -14,7 +14,10 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::{HEAP, sys, tls};
+use pagemill_preload_sys::sys;
+
+use crate::heap::HEAP;
+use crate::tls;
 
 /// Most chunks: sixteen that many handlers share, or objects that are larger.
 const CHUNKS: usize = 64;

@@ -8,9 +8,10 @@ use core::ffi::CStr;
 use core::fmt::Write;
 
 use pagemill_heap::compact::{BarrierSupport, Errno, Image, Kernel, Registration, Sys};
+use pagemill_heap::size::CHUNK;
+use pagemill_preload_sys::sys;
 
 use crate::line::Line;
-use crate::sys;
 
 /// `EINTR`, `EAGAIN`, `ENOSPC`.
 const INTERRUPTED: isize = -4;
@@ -19,9 +20,6 @@ const NO_SPACE: i32 = 28;
 
 /// Sleep before a call that said `EAGAIN` is made again.
 const AGAIN_NS: u64 = 20_000;
-
-/// A huge page of both architectures with 4 KiB pages, and the heap's chunk.
-const HUGE: usize = 2 << 20;
 
 /// Work above which the search for pins takes too long while pages are frozen, in descriptors that are no files (some
 /// 0.7 us each): the answer is then yes.
@@ -281,7 +279,8 @@ impl Kernel for Linux {
         // SAFETY: neither advice changes a byte.
         unsafe {
             sys::advise(start as *mut u8, len, sys::MADV_NOHUGEPAGE);
-            for page in (start.next_multiple_of(HUGE)..start + len).step_by(HUGE) {
+            // A chunk is as large as a huge page.
+            for page in (start.next_multiple_of(CHUNK)..start + len).step_by(CHUNK) {
                 // On a part of a huge page this splits it, which is the point.
                 sys::advise(page as *mut u8, self.page_size, sys::MADV_COLD);
             }

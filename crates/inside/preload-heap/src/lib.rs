@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!  c, cxx, report ──► interim, thread ──► start ──► fork, exit, copied ──► settings ──► environment
-//!    └─► HEAP ──► os ──► copied, refresh, say
-//!                  └──► helper ──► helper::housekeeping ──► HEAP, ENGINE, kernel, pressure
+//!    └─► heap ──► os ──► diagnostics
+//!
+//!  hooks (of os) ──► copied, refresh ──► heap
+//!    └─► helper ──► helper::housekeeping ──► heap, kernel, pressure
 //! ```
 //!
-//! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. The heap and
-//! the engine, of which there is one each, stand here: what they are made of knows them by their traits.
+//! `helper::work` and `helper::state` are what the program's threads and the helper know of each other. `os` knows what
+//! is over the heap by the trait `Hooks`.
 //!
 //! What always holds:
 //! - Nothing here allocates through the library's own functions while it holds a lock of the heap.
@@ -23,7 +25,9 @@ mod diagnostics;
 mod environment;
 mod exit;
 mod fork;
+mod heap;
 mod helper;
+mod hooks;
 mod interim;
 mod kernel;
 mod line;
@@ -36,24 +40,13 @@ mod report;
 mod settings;
 mod spans;
 mod start;
+mod stats;
 mod thread;
 mod tls;
 mod vma_stripe;
 
-use pagemill_heap::Heap;
-use pagemill_heap::stats::StatsPage;
 use pagemill_preload_sys::library::Environment;
-use pagemill_preload_sys::{confine, libc, sys};
-
-/// The one heap.
-static HEAP: Heap<os::Linux> = Heap::new(os::Linux::new());
-
-/// The one engine that compacts it.
-static ENGINE: helper::housekeeping::Shared<os::Linux> = helper::housekeeping::Shared::new();
-
-/// The statistics page, found by its name from outside; see [`StatsPage`].
-#[unsafe(no_mangle)]
-pub static pagemill_stats: StatsPage = StatsPage::zeroed();
+use pagemill_preload_sys::sys;
 
 pagemill_preload_sys::library::library!(at_load);
 

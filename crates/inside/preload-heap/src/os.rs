@@ -1,27 +1,45 @@
 //! The heap's operating system: Linux by system calls.
 
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use pagemill_heap::os::{Misuse, Os};
 use pagemill_heap::stats::degraded;
+use pagemill_preload_sys::sys;
 
-use crate::helper::{self, state};
+use crate::stats::pagemill_stats;
 use crate::vma_stripe::{self, VMA_STRIPE};
-use crate::{HEAP, copied, diagnostics, pagemill_stats, refresh, sys, tls};
+use crate::{diagnostics, tls};
+
+/// What the heap's system tells whoever knows the heap.
+pub(crate) trait Hooks {
+    /// So many bytes are mapped for it: more than before. Perhaps called under a lock of the heap.
+    fn grown(mapped: usize);
+
+    /// Puts in order a process that is a copy no handler told of; whether it is one.
+    fn repair_copy() -> bool;
+
+    /// Whether who waits on this word waits for compaction.
+    fn compacts_under(word: &AtomicU64) -> bool;
+
+    /// A thread leaves its slow path; `now_ns` tells the time, coarsely.
+    fn on_slow_path(now_ns: impl Fn() -> u64);
+}
 
 /// Linux, as the heap sees it.
 #[derive(Debug)]
-pub(crate) struct Linux {
+pub(crate) struct Linux<H> {
     /// Zero before it is told. A byte of the heap that is not zero from the start on would make all of it a mapping of
     /// the library's file, whose pages the kernel reads in around those that are used.
     page_size: AtomicUsize,
     mapped: AtomicUsize,
+    hooks: PhantomData<fn() -> H>,
 }
 
-impl Linux {
+impl<H> Linux<H> {
     /// Before the start: 4 KiB pages, nothing mapped.
     pub(crate) const fn new() -> Self {
-        Self { page_size: AtomicUsize::new(0), mapped: AtomicUsize::new(0) }
+        Self { page_size: AtomicUsize::new(0), mapped: AtomicUsize::new(0), hooks: PhantomData }
     }
 
     /// Sets the page size that the kernel told the process at its start.
@@ -58,7 +76,7 @@ fn futex(word: &AtomicU64) -> &AtomicU32 {
     unsafe { &*word.as_ptr().cast::<AtomicU32>() }
 }
 
-impl Os for Linux {
+impl<H: Hooks> Os for Linux<H> {
     #[inline]
     fn page_size(&self) -> usize {
         match self.page_size.load(Ordering::Relaxed) {
@@ -71,13 +89,13 @@ impl Os for Linux {
         let start = self.map_tables(len, align);
         if !start.is_null() {
             let mapped = self.mapped.fetch_add(len, Ordering::Relaxed) + len;
-            helper::wanted(mapped);
+            H::grown(mapped);
         }
         start
     }
 
     fn map_tables(&self, len: usize, align: usize) -> *mut u8 {
-        copied::repair();
+        H::repair_copy();
         let start = map_aligned(len, align, self.page_size());
         if start.is_null() {
             pagemill_stats.degraded.fetch_or(degraded::NO_MEMORY, Ordering::Relaxed);
@@ -134,10 +152,10 @@ impl Os for Linux {
 
     fn wait(&self, word: &AtomicU64, expected: u64) {
         // A lock that a thread of the parent held is never released in a copy of the process.
-        if copied::repair() {
+        if H::repair_copy() {
             return;
         }
-        if !HEAP.compacts_under(word) {
+        if !H::compacts_under(word) {
             sys::futex_wait(futex(word), expected as u32, None);
             return;
         }
@@ -147,7 +165,7 @@ impl Os for Linux {
     }
 
     fn wait_at_most(&self, word: &AtomicU64, expected: u64, ns: u64) {
-        if !copied::repair() {
+        if !H::repair_copy() {
             sys::futex_wait(futex(word), expected as u32, Some(sys::Timespec::from_ns(ns)));
         }
     }
@@ -163,9 +181,7 @@ impl Os for Linux {
 
     #[inline]
     fn on_slow_path(&self) {
-        if !state::works() {
-            refresh::due(|| self.now_ns());
-        }
+        H::on_slow_path(|| self.now_ns());
     }
 
     fn entropy(&self) -> u64 {

@@ -6,8 +6,10 @@
 use core::ffi::CStr;
 use core::fmt::Write;
 
+use pagemill_preload_sys::sys;
+
+use crate::environment;
 use crate::line::Line;
-use crate::{environment, sys};
 
 /// The files, where they exist.
 #[derive(Debug)]

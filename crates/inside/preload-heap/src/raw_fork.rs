@@ -2,9 +2,10 @@
 
 use core::ffi::c_int;
 
+use pagemill_preload_sys::libc;
 use pagemill_preload_sys::next::{next_definitions, real};
 
-use crate::{fork, libc, start, tls};
+use crate::{fork, start, tls};
 
 // Found when the library is loaded: looking it up may allocate, and `_Fork` may be called where nothing may.
 next_definitions! {

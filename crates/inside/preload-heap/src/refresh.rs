@@ -6,7 +6,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::{HEAP, settings, sys};
+use pagemill_preload_sys::sys;
+
+use crate::heap::HEAP;
+use crate::settings;
 
 /// Slow paths between two looks at the clock.
 const LOOK_EVERY: u32 = 64;

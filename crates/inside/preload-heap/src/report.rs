@@ -4,11 +4,13 @@ use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
+use pagemill_preload_sys::{libc, sys};
+
+use crate::heap::HEAP;
 use crate::helper::{self, state};
 use crate::line::Line;
-use crate::{
-    HEAP, diagnostics, fork, interim, libc, pagemill_stats, settings, start, sys, thread, tls,
-};
+use crate::stats::pagemill_stats;
+use crate::{diagnostics, fork, interim, settings, start, thread, tls};
 
 /// `struct mallinfo` (of `int`) and `struct mallinfo2` (of `size_t`).
 #[repr(C)]

@@ -3,8 +3,9 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use pagemill_preload_sys::sys;
+
 use crate::environment::Settings;
-use crate::sys;
 
 const COLD: u32 = 0;
 const STARTING: u32 = 1;

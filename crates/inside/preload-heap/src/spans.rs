@@ -6,7 +6,7 @@ use pagemill_heap::SpanRef;
 use pagemill_heap::compact::{Bits, SpanView, Spans};
 use pagemill_heap::os::Os;
 
-use crate::HEAP;
+use crate::heap::HEAP;
 
 /// The one heap's spans.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use pagemill_heap::stats;
+use pagemill_preload_sys::sys;
 
+use crate::heap::HEAP;
 use crate::helper::state;
-use crate::{HEAP, copied, diagnostics, environment, exit, fork, pagemill_stats, settings, sys};
+use crate::stats::pagemill_stats;
+use crate::{copied, diagnostics, environment, exit, fork, settings};
 
 /// Returns when the heap has started.
 #[inline]

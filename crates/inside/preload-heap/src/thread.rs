@@ -11,9 +11,11 @@
 //! never leaked.
 
 use pagemill_heap::Cache;
+use pagemill_preload_sys::{libc, sys};
 
 use crate::exit::{self, ATTACHED, CLOSED, FRESH};
-use crate::{HEAP, interim, libc, start, sys, tls};
+use crate::heap::HEAP;
+use crate::{interim, start, tls};
 
 /// The calling thread's cache; made now if it is fresh. Null if it has none.
 #[inline(always)]

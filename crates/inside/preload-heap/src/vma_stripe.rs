@@ -1,6 +1,6 @@
 //! Stripes: the mappings that the heap's memory is cut into.
 
-use crate::sys;
+use pagemill_preload_sys::sys;
 
 /// Address space that chunks share one mapping in: 16 MiB. Whoever reads a process's memory use (`smaps_rollup`) lets
 /// others change its mappings between two mappings only, so a short one keeps the compactor, and threads that wait for

@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pagemill_prefault::PAGE;
 
 use pagemill_preload_sys::next::{Symbol, known, real};
+use pagemill_preload_sys::{libc, sys};
 
 use crate::calls::{self, LEAST, LEAST_ADVISED};
-use crate::{libc, sys};
 
 static MALLOC: Symbol = Symbol::new(core::ptr::null_mut());
 static CALLOC: Symbol = Symbol::new(core::ptr::null_mut());

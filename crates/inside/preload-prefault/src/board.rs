@@ -3,9 +3,8 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use pagemill_prefault::board::{Board, PROCESSES, Process, ProcessWord, WORDS};
-
-use crate::sys;
+use pagemill_prefault::board::{Board, PROCESSES, Pid, Process, ProcessWord, WORDS};
+use pagemill_preload_sys::sys;
 
 static MAPPED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -44,13 +43,14 @@ pub(crate) fn whole_board() -> Option<Board<'static>> {
 /// This process's part of the board, made at the first call in each process; `None` if there is no board or no room.
 pub(crate) fn mine() -> Option<Process<'static>> {
     let board = whole_board()?;
-    let pid = u64::from(sys::pid());
+    let pid = Pid(sys::pid());
+    let is_mine = |number: usize| board.process(number).get(ProcessWord::Pid) == u64::from(pid.0);
     let number = NUMBER.load(Ordering::Relaxed);
-    if number < PROCESSES && board.process(number).get(ProcessWord::Pid) == pid {
+    if number < PROCESSES && is_mine(number) {
         return Some(board.process(number));
     }
     // After exec the process is on the board already.
-    let place = (0..PROCESSES).find(|&number| board.process(number).get(ProcessWord::Pid) == pid);
+    let place = (0..PROCESSES).find(|&number| is_mine(number));
     let number = match place {
         Some(number) => {
             board.process(number).clear();

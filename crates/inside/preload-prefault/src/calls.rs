@@ -15,11 +15,11 @@
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 use pagemill_prefault::HUGE;
 use pagemill_preload_sys::interposed::comes_before_filter;
+use pagemill_preload_sys::libc::{self, answer};
 use pagemill_preload_sys::next::{known, next_definitions};
+use pagemill_preload_sys::sys::{self, linux};
 
-use crate::libc::answer;
-use crate::sys::linux;
-use crate::{helper, kernel, libc, notes, sys};
+use crate::{helper, kernel, notes};
 
 next_definitions! {
     MMAP = c"mmap",

@@ -4,7 +4,9 @@
 //! `vfork` and `posix_spawn` share the parent's memory until they exec; nothing needs doing. A child of a raw `clone`
 //! is not told of: it never gets a helper, and runs as without the library.
 
-use crate::{helper, libc};
+use pagemill_preload_sys::libc;
+
+use crate::helper;
 
 /// Registers the handler.
 pub(crate) fn register() {

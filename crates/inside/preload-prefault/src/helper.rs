@@ -6,9 +6,10 @@ use core::sync::atomic::Ordering;
 
 use pagemill_prefault::board::{Head, ProcessWord, degraded};
 use pagemill_preload_sys::helper::{ENDING, FAILED, Helper, OFF, RUNNING, STARTING};
+use pagemill_preload_sys::{confine, sys};
 
 use crate::regions::Regions;
-use crate::{board, confine, kernel, notes, sys};
+use crate::{board, kernel, notes};
 
 static HELPER: Helper = Helper::new(64 << 10);
 

@@ -8,9 +8,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pagemill_prefault::board::degraded;
 use pagemill_prefault::frontier::Pages;
 use pagemill_prefault::{HUGE, PAGE};
-
-use crate::confine;
-use crate::sys::{self, linux};
+use pagemill_preload_sys::confine;
+use pagemill_preload_sys::sys::{self, linux};
 
 pub(crate) const EEXIST: i32 = 17;
 pub(crate) const EAGAIN: i32 = 11;

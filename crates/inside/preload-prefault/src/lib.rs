@@ -34,7 +34,7 @@ mod namespace {
 
 use pagemill_prefault::board::Head;
 use pagemill_preload_sys::library::Environment;
-use pagemill_preload_sys::{confine, libc, sys};
+use pagemill_preload_sys::sys;
 
 /// Layout of the board that this library writes; also what the file is known by.
 #[unsafe(no_mangle)]

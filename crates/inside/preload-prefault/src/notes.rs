@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys;
+use pagemill_preload_sys::sys;
 
 /// A program that takes so much is worth looking at: the least that a policy may gain from it is a hundred times what a
 /// look costs.

@@ -17,9 +17,9 @@
 use pagemill_prefault::board::{Process, ProcessWord};
 use pagemill_prefault::frontier::{Grain, HEAD_BYTES, Outcome, Pages, Piece};
 use pagemill_prefault::{HUGE, PAGE};
+use pagemill_preload_sys::sys;
 
 use crate::kernel::{self, EAGAIN, EEXIST, Linux};
-use crate::sys;
 
 const SLOTS: u64 = 8;
 const LEN: u64 = (SLOTS + 1) * HUGE;

@@ -12,10 +12,11 @@ use pagemill_prefault::board::{
 };
 use pagemill_prefault::frontier::{Frontier, Grain, HEAD_BYTES, Outcome, Pages};
 use pagemill_prefault::{HUGE, PAGE};
+use pagemill_preload_sys::sys;
 
 use crate::kernel::{self, Linux, Mapping};
 use crate::pool::{Delivery, Pool};
-use crate::{board, notes, sys};
+use crate::{board, notes};
 
 /// The smallest range that is worth a region.
 const LEAST: u64 = 256 << 10;

@@ -19,7 +19,7 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Event, Fold, Nanos, event, page};
 use pagemill_record::summary;
 
-use crate::in_room;
+use crate::room::in_room;
 
 /// Values at the edges of what a machine, and a number, can have.
 const EDGES: [u64; 8] =

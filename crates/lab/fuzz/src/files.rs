@@ -19,7 +19,8 @@ use pagemill_record::symbols::Files;
 use pagemill_report::free_memory;
 use pagemill_sim::machine::Machine;
 
-use crate::{in_room, put, seeds};
+use crate::room::{in_room, put};
+use crate::seeds;
 
 /// Samples that another tool took.
 pub fn perf_data(bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use pagemill_kernel::{Linux, memory::extfrag, process::psi};
 use pagemill_model::Pid;
 
-use crate::{in_room, put};
+use crate::room::{in_room, put};
 
 /// A file, and what reads it.
 type Text = (&'static str, fn(&Linux));

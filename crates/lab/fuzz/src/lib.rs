@@ -13,14 +13,10 @@ mod files;
 mod kernel;
 mod malloc;
 mod network;
+mod room;
 mod seeds;
 mod state;
 mod traced;
-
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
-
-use tempfile::TempDir;
 
 /// What a fuzzer is pointed at.
 #[derive(Clone, Copy)]
@@ -69,30 +65,4 @@ pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     let Some(target) = target else { panic!("there is no target {name}") };
     (target.body)(bytes);
-}
-
-thread_local! {
-    static ROOM: OnceCell<Option<TempDir>> = const { OnceCell::new() };
-}
-
-/// Does something in a directory of this thread's own. What is not overwritten stays from one time to the next.
-fn in_room(act: impl FnOnce(&Path)) {
-    ROOM.with(|room| {
-        if let Some(room) = room.get_or_init(|| tempfile::tempdir().ok()) {
-            act(room.path());
-        }
-    });
-}
-
-/// Puts a file where it is looked for.
-fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    std::fs::write(path, bytes)
-}
-
-/// A directory of the repository.
-fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path)
 }

@@ -15,7 +15,7 @@ use pagemill_launch::stats_page::{self, Page};
 use pagemill_model::Pid;
 use pagemill_policy::huge::{Figure, Moment, POLICIES, Unit, View};
 
-use crate::{in_room, put};
+use crate::room::{in_room, put};
 
 /// The process whose files these are.
 const PID: Pid = Pid(4242);

@@ -8,7 +8,7 @@ use crate::sources::without_tests;
 use crate::{LADDER, texts};
 
 /// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so is what the root of
-/// a folder passes on of its own files.
+/// a folder, or of the crate, passes on of its own files. The crate's root has the path "".
 fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut sources = BTreeMap::new();
     let mut open = vec![root.to_owned()];
@@ -162,7 +162,7 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
         let mut open = vec![from];
         while let Some(name) = open.pop() {
             let next = imports.get(name).into_iter().flatten();
-            open.extend(next.filter(|next| !next.is_empty() && seen.insert((*next).clone())));
+            open.extend(next.filter(|next| seen.insert((*next).clone())));
         }
         seen
     };
@@ -172,7 +172,8 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
         let others = reached[name]
             .iter()
             .filter(|other| reached.get(other).is_some_and(|back| back.contains(*name)));
-        let group: Vec<&str> = others.map(String::as_str).collect();
+        let group: Vec<&str> =
+            others.map(|other| if other.is_empty() { "crate" } else { other.as_str() }).collect();
         (group.len() > 1).then(|| group.join(" "))
     };
     imports.keys().filter_map(|name| with(&name)).collect()
@@ -210,6 +211,25 @@ fn a_circle_is_found_through_braces_aliases_and_paths_in_line() {
     let of = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!((of("a"), of("b::inner"), of("c")), (vec!["b", "b::inner", "c"], vec!["a"], vec![]));
     assert_eq!(circles(&found), BTreeSet::from(["a b::inner".to_owned()]));
+}
+
+/// What stands in the crate's root and is imported from there was not seen: 25 files of one library were a circle.
+#[test]
+fn a_circle_is_found_through_the_root_unless_that_only_declares_and_passes_on() {
+    let room = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(room.path().join(name), text).unwrap();
+    write("a.rs", "use crate::ITEM; use crate::B;");
+    write("b.rs", "use super::a;");
+    write("c.rs", "use crate::a;");
+    let root = |text: &str| {
+        write("lib.rs", text);
+        circles(&imports(room.path()))
+    };
+    assert_eq!(root("mod a; mod b; mod c; pub use b::B; pub use self::a::ITEM;"), [].into());
+    assert_eq!(root("mod a; mod b; mod c; pub(crate) const ITEM: u8 = 0;"), [].into());
+    let circle = |names: &str| BTreeSet::from([names.to_owned()]);
+    assert_eq!(root("mod a; mod b; mod c; const ITEM: A = a::made();"), circle("crate a"));
+    assert_eq!(root("mod a; mod b; mod c; use b::B; const ITEM: B = B;"), circle("crate a b"));
 }
 
 /// A parent that calls its child, and what comes behind tests in a file of their own, were not seen.

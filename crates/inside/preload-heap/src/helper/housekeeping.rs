@@ -10,12 +10,15 @@ use pagemill_heap::compact::{Compactor, Kernel, Progress};
 use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, Waits, degraded};
 use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, PassCause, Rest};
+use pagemill_preload_sys::{confine, sys};
 
 use super::state::period_ms;
 use super::work;
+use crate::heap::HEAP;
 use crate::pressure::Pressure;
 use crate::spans::HeapSpans;
-use crate::{HEAP, confine, diagnostics, environment, kernel, pagemill_stats, settings, sys};
+use crate::stats::pagemill_stats;
+use crate::{diagnostics, environment, kernel, settings};
 
 /// The compactor of the one heap.
 pub(crate) type Engine<O> = Compactor<'static, HeapSpans, kernel::Linux, O>;

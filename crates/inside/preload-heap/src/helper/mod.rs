@@ -17,10 +17,16 @@ use core::sync::atomic::Ordering;
 
 use pagemill_heap::os::Os;
 use pagemill_preload_sys::helper::{FAILED, OFF, RUNNING};
+use pagemill_preload_sys::{confine, sys};
 
 use self::state::HELPER;
 use self::work::{end_if_due, fail};
-use crate::{ENGINE, HEAP, confine, diagnostics, pagemill_stats, settings, sys};
+use crate::heap::{HEAP, System};
+use crate::stats::pagemill_stats;
+use crate::{diagnostics, settings};
+
+/// The one engine that compacts the heap.
+static ENGINE: housekeeping::Shared<System> = housekeeping::Shared::new();
 
 /// Starts the helper if the heap is large enough to be worth one. Called whenever it grows, perhaps
 /// under a lock of the heap: starting waits for nothing.

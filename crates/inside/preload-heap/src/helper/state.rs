@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagemill_preload_sys::helper::{Helper, OFF, RUNNING};
 
-use crate::pagemill_stats;
+use crate::stats::pagemill_stats;
 
 pub(super) static HELPER: Helper = Helper::new(256 << 10);
 

@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use pagemill_heap::stats::degraded;
 use pagemill_preload_sys::helper::{ENDING, FAILED};
+use pagemill_preload_sys::{confine, sys};
 
 use super::state::{self, HELPER};
-use crate::{confine, diagnostics, sys};
+use crate::diagnostics;
 
 /// Held by the helper while it works, and by a thread that forks.
 static WORK: Lock = Lock(AtomicU32::new(0));
