@@ -78,7 +78,7 @@ impl Arguments {
         keep::same(&directory, &planned.turns)?;
         let store = Store::create(&directory, self.force)?;
         let facts = machine::facts();
-        let begun = store.write("run.json", &run::header(options, &plan, &facts)?);
+        let begun = store.write("run.json", &run::header(options, &plan, &command(), &facts)?);
         let begun = begun.and_then(|()| request.matrix_of(&planned).plan(&directory));
         begun.inspect_err(|_| store.unmake())?;
         say_skipped(&plan.skipped);
@@ -227,6 +227,11 @@ impl Arguments {
         eprintln!("next: open {}", results.join("report.html").display());
         Ok(())
     }
+}
+
+/// The words of this command, for the header of a run.
+fn command() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Ends the answer with one screen of what was reproduced.

@@ -326,7 +326,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
         rate: run.rate,
         cpu: run.cpu / 100.0,
         reserve: run.reserve,
-        verbose: true,
+        told: |line| println!("{line}"),
     };
     daemon::run(linux, options, latency, writer, &signals)?;
     Ok(Exit::Ok)

@@ -16,6 +16,7 @@
 //! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |
 //! | no public item of `base`, `see` and `steer` has a pair of plain `u64`, and no signature a process, or a start and an end, that are such | an address and a length, a process and a page look alike |
 //! | only the binary depends on `clap` | only it knows flags |
+//! | only the binary prints answers, reads the command's words and ends the process | who calls a library says where to |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
 //! | a variable that only tests set is read under `cfg!(debug_assertions)`, which no profile of users turns on | who sets it for root's pagemill would lead it elsewhere |
 //! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |

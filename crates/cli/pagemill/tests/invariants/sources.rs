@@ -87,6 +87,61 @@ fn sums_that_stop_are_written_once() {
     assert_eq!(wrong, [""; 0], "pagemill_model::sums::sum");
 }
 
+/// What prints answers, reads the command's words and ends the process is the verb. Who may besides, and why.
+const PROGRAMS: [(&str, &str); 3] = [
+    // A workload is the program of a child process, in which a thread that is missing leaves the others waiting.
+    ("lab/workloads/src/threads.rs", "process::exit("),
+    // What `launch` calls when nothing is left to do: the end of a wrapper is its child's.
+    ("base/kernel/src/process/signal.rs", "process::exit("),
+    // The verbs' `println!` itself.
+    ("base/launch/src/stdio.rs", "io::stdout("),
+];
+
+/// What stands in a text of what is the verb's, as whole words.
+fn of_the_verb(text: &str) -> Vec<&'static str> {
+    let code: Vec<&str> =
+        without_tests(text).map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let code = code.join("\n");
+    let words = ["println!(", "print!(", "args_os(", "env::args(", "process::exit(", "io::stdout("];
+    let whole = |word: &&str| {
+        code.match_indices(*word).any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        })
+    };
+    words.into_iter().filter(whole).collect()
+}
+
+#[test]
+fn libraries_print_no_answer_read_no_argument_and_end_no_process() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    for (wing, rooms) in LADDER.iter().filter(|(wing, _)| *wing != "cli") {
+        for at in rooms
+            .iter()
+            .flat_map(|room| files_below(&crates.join(wing).join(room).join("src"), ".rs"))
+        {
+            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+            if !place.ends_with("tests.rs") {
+                let words = of_the_verb(&fs::read_to_string(&at).unwrap());
+                found.extend(words.into_iter().map(|word| (place.clone(), word)));
+            }
+        }
+    }
+    let mut may = PROGRAMS.map(|(place, word)| (place.to_owned(), word));
+    may.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, may, "a writer, a result, what the verb was asked");
+}
+
+#[test]
+fn what_is_the_verbs_is_found_as_whole_words() {
+    let text = "fn a() {\n    eprintln!(); // println!()\n    std::process::exit(1)\n}\n#[cfg(test)]\nmod tests {\n\
+                fn b() { print!() }\n}\n";
+    assert_eq!(of_the_verb(text), ["process::exit("]);
+    assert_eq!(of_the_verb("macro_rules! println {}\nprint!(\"\");"), ["print!("]);
+}
+
 /// Lines of a function at most, and of a file; tests apart.
 const FUNCTION: usize = 80;
 const FILE: usize = 800;

@@ -135,8 +135,13 @@ pub fn cells(
     })
 }
 
-/// The header of a run: what was asked for, on which machine.
-pub fn header(options: &Options, plan: &Plan, machine: &[String]) -> Result<String> {
+/// The header of a run: what was asked for, by which command, on which machine.
+pub fn header(
+    options: &Options,
+    plan: &Plan,
+    command: &[String],
+    machine: &[String],
+) -> Result<String> {
     let experiments: Vec<_> = plan
         .scheduled
         .iter()
@@ -149,8 +154,6 @@ pub fn header(options: &Options, plan: &Plan, machine: &[String]) -> Result<Stri
             })
         })
         .collect();
-    let command: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let run = json!({
         "schema": 1,
         "command": command,

@@ -88,8 +88,8 @@ pub struct Options {
     pub cpu: f64,
     /// Memory of the default tier that is left free.
     pub reserve: Bytes,
-    /// Whether a line is printed for each quantum in which something moves.
-    pub verbose: bool,
+    /// Takes the line about a quantum in which something moved.
+    pub told: fn(&str),
 }
 
 /// Where outcomes go: the recording, and the sums of the status.
@@ -314,21 +314,19 @@ impl<'a> Daemon<'a> {
             eprintln!("pagemill: tier status does not see what this daemon does: {error}");
         }
         let moved = outcome.moved.iter().flatten().sum::<u64>();
-        if self.options.verbose && moved > 0 {
-            say(status, &outcome);
+        if moved > 0 {
+            (self.options.told)(&line(status, &outcome));
         }
         Ok(())
     }
 
     /// Gives back what was borrowed, and says what was done.
     fn end(self) -> Result<()> {
-        let Self { options, sink, tracker, actuator, board, status, .. } = self;
+        let Self { sink, tracker, actuator, board, status, .. } = self;
         drop(actuator);
         drop(tracker);
         drop(board);
-        if options.verbose {
-            conclude(&status);
-        }
+        conclude(&status);
         let writer = sink.borrow_mut().writer.take();
         if let Some(writer) = writer {
             let path = writer.finish(Nanos::from(clock::monotonic()))?;
@@ -591,16 +589,17 @@ fn conclude(status: &Status) {
     );
 }
 
-fn say(status: &Status, outcome: &TierOutcome) {
+/// What moved in a quantum.
+fn line(status: &Status, outcome: &TierOutcome) -> String {
     let bytes = |bytes: Option<Bytes>| bytes.unwrap_or_default().plain();
     let would = if status.dry { "would move" } else { "moved" };
-    println!(
+    format!(
         "{:>7.1} s  {would} {} to the default tier, {} away: {}",
         status.seconds,
         bytes(outcome.promoted),
         bytes(outcome.demoted),
         status.why
-    );
+    )
 }
 
 #[cfg(test)]
