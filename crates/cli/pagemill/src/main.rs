@@ -8,6 +8,7 @@ extern crate pagemill_launch;
 
 mod answer;
 mod cli;
+mod policies;
 mod values;
 mod verbs;
 

@@ -43,6 +43,7 @@ use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, settings::thp};
 use pagemill_model::Order;
 use pagemill_model::random::Random;
+use pagemill_policy::huge::{self as policy, ThpMode};
 use serde::{Deserialize, Serialize};
 
 use crate::apart::{Apart, Tables};
@@ -91,9 +92,6 @@ pub(crate) fn policies() -> Vec<&'static str> {
 
 /// The arm of the static setting that is best so far.
 const AGAIN: &str = "best-static";
-
-/// The arm that only kernels with pages of that size have.
-const MEDIUM: &str = "linux-64k";
 
 /// What the publication compares with.
 const BASELINE: &str = "linux-always";
@@ -333,10 +331,14 @@ impl Series for Policies<'_> {
             }
             None => true,
         });
-        if options.arms.contains(&MEDIUM) && bench.linux.thp_medium().is_none() {
-            options.arms.retain(|arm| *arm != MEDIUM);
-            notes.push(format!("{MEDIUM} was left out: this kernel has no pages of 64 KiB"));
-        }
+        options.arms.retain(|arm| {
+            let missing =
+                thp_mode(arm) == Some(ThpMode::Medium) && bench.linux.thp_medium().is_none();
+            if missing {
+                notes.push(format!("{arm} was left out: this kernel has no pages of 64 KiB"));
+            }
+            !missing
+        });
         notes.clone()
     }
 
@@ -486,6 +488,11 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
     Ok(score.0 as f64 / 1000.0)
 }
 
+/// Where the kernel gives huge pages by itself under an arm.
+fn thp_mode(arm: &str) -> Option<ThpMode> {
+    policy::find(arm).map(|policy| policy.mechanism().thp)
+}
+
 /// Makes the settings those of an arm, and memory warm.
 fn warm_up(
     bench: &Bench<'_>,
@@ -493,7 +500,8 @@ fn warm_up(
     (program, arm): (&str, &str),
     huge: bool,
 ) -> Result<()> {
-    loan.set(thp::ENABLED, if arm == BASELINE { "always" } else { "madvise" })?;
+    let everywhere = thp_mode(arm) == Some(ThpMode::Always);
+    loan.set(thp::ENABLED, if everywhere { "always" } else { "madvise" })?;
     loan.set(thp::DEFRAG, "always")?;
     if loan.found().value(thp::MEDIUM).is_some() {
         // Arms that use them borrow it by themselves.

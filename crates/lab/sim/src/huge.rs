@@ -27,6 +27,8 @@
 //! faults of a run touch each page of its workload at most once, ahead or not; a region that lies whole in no mapping
 //! is never on a huge page.
 
+mod workload;
+
 use std::sync::Arc;
 
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
@@ -38,6 +40,8 @@ use crate::tlb::{Config as TlbConfig, Tlb};
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::random::Random;
 use pagemill_model::sums::sum;
+
+pub use workload::{RegionMapping, Workload, names};
 
 /// Costs as measured once on a virtual machine with warm memory (docs/verbs/simulate.md); what a fault that compacts
 /// takes is not known.
@@ -57,60 +61,6 @@ pub const WARM: Costs = {
         walk: Absent,
     }
 };
-
-/// What a program does, in order. Pages are numbered from 0.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Workload {
-    /// Its name.
-    pub name: String,
-    /// Base pages of its memory.
-    pub pages: u64,
-    /// Pages in the order in which they are touched first.
-    pub touches: Vec<u64>,
-    /// Reads after each touch, of pages touched before.
-    pub reads_per_touch: u64,
-    /// Reads after the last touch.
-    pub reads_after: u64,
-    /// Of the reads, thousandths that go to the first tenth of the touched pages.
-    pub hot: u64,
-    /// The program's own time after each touch, ns; none for a synthetic workload, whose time is its reads.
-    pub own: Vec<u64>,
-    /// Reads in a millisecond of its own time.
-    pub reads_per_ms: u64,
-    /// Where each region lies; none for a synthetic workload, which is one heap.
-    pub homes: Vec<RegionMapping>,
-}
-
-/// Where a region lies: the mapping that it lies whole in, and its address there. `None`: in parts of several, or at an
-/// end, so no huge page fits.
-pub type RegionMapping = Option<(Arc<Mapping>, u64)>;
-
-/// Names of the synthetic workloads.
-pub const WORKLOADS: [&str; 4] = ["grow", "random", "hot", "sparse"];
-
-impl Workload {
-    /// A synthetic workload on so many regions of 2 MiB.
-    #[must_use]
-    pub fn named(name: &str, regions: u64, seed: u64) -> Option<Self> {
-        let pages = regions * PER_HUGE;
-        let mut touches: Vec<u64> = (0..pages).collect();
-        let (mut reads_per_touch, mut reads_after, mut hot) = (0, pages * 20, 0);
-        match name {
-            "grow" => (reads_per_touch, reads_after) = (16, 0),
-            "random" => {
-                let mut random = Random::new(seed);
-                for last in (1..touches.len()).rev() {
-                    touches.swap(last, random.below(last as u64 + 1) as usize);
-                }
-            }
-            "hot" => hot = 900,
-            "sparse" => touches.retain(|page| page % 16 == 0),
-            _ => return None,
-        }
-        let name = name.to_owned();
-        Some(Self { name, pages, touches, reads_per_touch, reads_after, hot, ..Self::default() })
-    }
-}
 
 /// One simulation.
 #[derive(Clone, Debug)]

@@ -65,6 +65,9 @@ pub fn workload(pages: &[Page], like: &Workload) -> Option<Workload> {
         default_gib: None,
         reused: Vec::new(),
         length: None,
+        // The second half of a recording is where its hot set has moved to.
+        moves: true,
+        recorded: true,
         ..like.clone()
     })
 }

@@ -106,26 +106,36 @@ pub struct Workload {
     pub reused: Vec<Lines>,
     /// Units after which the program ends, where it does; its throughput is then that of the whole run.
     pub length: Option<f64>,
+    /// Whether its hot set moves halfway through a run of which nobody says when it does.
+    pub moves: bool,
+    /// Whether it is a recording, whose pages are all there is to simulate.
+    pub recorded: bool,
 }
 
-/// The names [`named`] knows.
-pub const NAMES: &[&str] =
-    &["gups", "silo", "pagerank", "cachelib", "chase", "zipf", "moving", "scattered"];
+/// A workload on a machine.
+type Make = fn(&Machine) -> Workload;
+
+/// Every workload, by its name.
+const WORKLOADS: &[(&str, Make)] = &[
+    ("gups", |_| gups(64.0)),
+    ("silo", silo),
+    ("pagerank", pagerank),
+    ("cachelib", |_| cachelib()),
+    ("chase", |_| chase(8.0 * GIB)),
+    ("zipf", |_| zipf(64.0 * GIB, 0.99)),
+    ("moving", |_| Workload { name: "moving", moves: true, ..gups(64.0) }),
+    ("scattered", |_| scattered()),
+];
+
+/// The names that [`named`] knows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    WORKLOADS.iter().map(|(name, _)| *name)
+}
 
 /// A workload by name.
 #[must_use]
 pub fn named(name: &str, machine: &Machine) -> Option<Workload> {
-    Some(match name {
-        "gups" => gups(64.0),
-        "moving" => Workload { name: "moving", ..gups(64.0) },
-        "scattered" => scattered(),
-        "silo" => silo(machine),
-        "pagerank" => pagerank(machine),
-        "cachelib" => cachelib(),
-        "chase" => chase(8.0 * GIB),
-        "zipf" => zipf(64.0 * GIB, 0.99),
-        _ => return None,
-    })
+    WORKLOADS.iter().find(|(known, _)| *known == name).map(|(_, make)| make(machine))
 }
 
 /// The evaluation's GUPS: 15 threads, 72 GiB, the last 20 GiB of the threads' buffers take 90 % of the
@@ -421,6 +431,8 @@ impl Workload {
             default_gib: None,
             reused: Vec::new(),
             length: None,
+            moves: false,
+            recorded: false,
         }
     }
 
@@ -542,8 +554,9 @@ mod tests {
     #[test]
     fn every_workload_reads_all_of_its_reads() {
         let machine = Machine::parse(ICELAKE).unwrap();
-        for name in NAMES {
+        for name in names() {
             let workload = named(name, &machine).unwrap();
+            assert_eq!(workload.name, name);
             let sum: f64 = workload.classes.iter().map(|class| class.weight).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{name}: {sum}");
             let later: f64 = workload.classes.iter().map(|class| class.later).sum();

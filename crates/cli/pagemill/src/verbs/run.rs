@@ -20,6 +20,7 @@ use pagemill_model::Pid;
 use pagemill_policy::huge::profile::Profile;
 use pagemill_policy::huge::{Goal, POLICIES, Policy, ProfileUse, find, names};
 
+use crate::policies;
 use pagemill_control::governor::{Governor, Start};
 use pagemill_control::huge::isolate::Isolation;
 use pagemill_control::huge::launcher::{Launcher, Options};
@@ -74,10 +75,11 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     backend: Option<Backend>,
 
-    /// Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth:
-    /// linux-always, linux-madvise, linux-64k, linux-never, ingens, hawkeye, cbmm, cbmm+, auto. The program keeps its
-    /// own malloc unless --heap is given
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help = format!(
+        "Decide by this policy which memory is on huge pages, and provide memory ahead of the program's growth: {}. \
+         The program keeps its own malloc unless --heap is given",
+        policies::huge()
+    ))]
     huge: Option<String>,
 
     /// What auto is to gain: throughput (the least CPU time), tail (the least waiting) or memory (no page that is not
@@ -110,9 +112,12 @@ pub struct Arguments {
     #[arg(long, requires = "huge")]
     dry: bool,
 
-    /// Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from outside
-    /// by ingens, hawkeye or, with a profile, cbmm+, until it ends or a signal ends this. Nothing is provided ahead
     #[arg(
+        help = format!(
+            "Instead of a command, a process that runs already: its memory in use is collapsed into huge pages from \
+             outside by {}, until it ends or a signal ends this. Nothing is provided ahead",
+            policies::from_outside()
+        ),
         short, long, value_name = "PID", requires = "huge",
         conflicts_with_all = ["command", "heap", "ksm", "backend", "trim"],
         value_parser = crate::values::process
@@ -321,8 +326,8 @@ fn help_from_outside(
 ) -> Result<Exit> {
     anyhow::ensure!(
         policy.mechanism().scans_with(profile.is_some()),
-        "from outside, huge pages come by ingens, hawkeye, or cbmm+ with --profile; other policies have to start the \
-         program"
+        "from outside, huge pages come by {}; other policies have to start the program",
+        policies::from_outside()
     );
     let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;
     Pages::of(linux, pid)?.may_collapse()?;

@@ -17,9 +17,7 @@ use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::workload::Workload;
 
 pub use arguments::Arguments;
-
-/// What is run where nothing is asked for.
-const POLICIES: &str = "none,tpp,tpp+colloid";
+use arguments::POLICIES;
 
 impl Arguments {
     /// Runs the verb.

@@ -16,9 +16,9 @@ use pagemill_kernel::{
 };
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Nanos, Pid};
-use pagemill_policy::tier::compose;
 use pagemill_policy::tier::live::Live;
 
+use crate::policies;
 use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
@@ -129,8 +129,10 @@ struct Run {
     /// Who sees what is hot
     #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
     track: Track,
-    /// How to act [default: kernel for tpp, else move-pages; not with damon]
-    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(long, value_enum, value_name = "HOW", help = format!(
+        "How to act [default: kernel for {}; else move-pages; not with damon]",
+        policies::by_faults()
+    ))]
     act: Option<How>,
     /// Move at most this much a second
     #[arg(long, value_name = "SIZE", default_value = "256M")]
@@ -252,20 +254,15 @@ fn actuator(run: &Run, policy: &Live) -> Result<ActuatorKind> {
         }
         (Some(How::Interleave), true) if policy.needs_latency() => ActuatorKind::Interleave,
         (Some(how), _) => bail!(
-            "--act {} does not go with --policy {}; valid: kernel for tpp, tpp+colloid; move-pages for the others; \
+            "--act {} does not go with --policy {}; valid: kernel for {}; move-pages for the others; \
              damos for the same, with --track damon; interleave for those that balance ({})",
             clap::ValueEnum::to_possible_value(&how)
                 .map_or_else(String::new, |value| value.get_name().to_owned()),
             run.policy,
-            balancing()
+            policies::by_faults(),
+            policies::balancing()
         ),
     })
-}
-
-/// The placers that balance, as they end a policy's name.
-fn balancing() -> String {
-    let placers = compose::PLACERS.iter().filter(|placer| placer.balances);
-    placers.map(|placer| format!("+{}", placer.name)).collect::<Vec<_>>().join(", ")
 }
 
 fn place(linux: &Linux, run: &Run) -> Result<Exit> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pagemill_model::page::HUGE;
 use pagemill_model::parallel;
 use pagemill_policy::tier::compose;
-use pagemill_policy::tier::kind::PageSize;
+use pagemill_policy::tier::kind::{PageSize, Watches};
 use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::Machine;
 use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
@@ -218,7 +218,9 @@ impl Bench {
         for (at, policy) in systems.into_iter().enumerate() {
             for (which, event) in ["hot set moves", "antagonist starts"].into_iter().enumerate() {
                 tick(&format!("{policy}, {event}"), (at * 2 + which) as f64 / 8.0);
-                let begins = if policy.starts_with("tpp") { 600.0 } else { 100.0 };
+                let by_faults = compose::find(policy)
+                    .is_some_and(|(tracker, _)| matches!(tracker.watches, Watches::HintFaults));
+                let begins = if by_faults { APPLICATION_SECONDS } else { 100.0 };
                 let machine = self.options.machine.clone();
                 let mut setup = setup(&self.options, &machine, workload::gups(64.0), policy, 0.0);
                 setup.seconds = begins * 2.0;

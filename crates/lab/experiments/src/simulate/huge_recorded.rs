@@ -13,7 +13,7 @@ use pagemill_model::sums::sum;
 use pagemill_model::{Event, Fold as _, Nanos, Pid, Source as _};
 use pagemill_policy::huge::Section;
 use pagemill_policy::huge::profile::Mapping;
-use pagemill_sim::huge::{RegionMapping, WORKLOADS, Workload};
+use pagemill_sim::huge::{RegionMapping, Workload, names};
 
 use crate::reproduce::experiment::meant;
 
@@ -40,8 +40,8 @@ impl HugeProgram {
             None if Path::new(name).is_dir() => recorded(Path::new(name), reads_per_ms)?,
             None => bail!(
                 "no workload '{name}'{}; valid with --huge: {}, or a recording",
-                meant(name, WORKLOADS.iter().copied()),
-                WORKLOADS.join(", ")
+                meant(name, names()),
+                names().collect::<Vec<_>>().join(", ")
             ),
         };
         bounded(&program.workload).with_context(|| format!("{name} cannot be simulated"))?;

@@ -97,8 +97,9 @@ pub fn program(
 ) -> Result<Workload> {
     let named = |name: &str| {
         workload::named(name, machine).with_context(|| {
-            let meant = meant(name, workload::NAMES.iter().copied());
-            format!("no workload '{name}'{meant}; valid: {}", workload::NAMES.join(", "))
+            let meant = meant(name, workload::names());
+            let valid = workload::names().collect::<Vec<_>>().join(", ");
+            format!("no workload '{name}'{meant}; valid: {valid}")
         })
     };
     let path = Path::new(name);

@@ -37,17 +37,13 @@ impl Conditions {
     /// One policy's run of a program on a machine.
     /// Fails where more pages are to stand for one than leave enough of them.
     pub fn setup(&self, machine: &Machine, load: &Workload, policy: &str) -> Result<Setup> {
-        let recorded = load.name == "recording";
         let setup = Setup {
             machine: machine.clone(),
             workload: load.clone(),
             policy: policy.to_owned(),
             steps: if self.antagonist_at.is_some() { 0.0 } else { self.antagonist },
             later_steps: self.antagonist_at.map(|at| (self.antagonist, at)),
-            // The second half of a recording is where its hot set has moved to.
-            moves_at: self
-                .move_at
-                .or((recorded || load.name == "moving").then_some(self.seconds / 2.0)),
+            moves_at: self.move_at.or(load.moves.then_some(self.seconds / 2.0)),
             seconds: self.seconds,
             scale: 1.0,
             noise: self.noise / 100.0,
@@ -63,7 +59,7 @@ impl Conditions {
                 size(setup.page_bytes()),
             ),
             Some(scale) => scale,
-            None if recorded => (pages / f64::from(1 << 20)).max(1.0),
+            None if load.recorded => (pages / f64::from(1 << 20)).max(1.0),
             None if setup.page_bytes() > 65_536.0 => coarsest.min(8.0),
             None => coarsest.min(64.0),
         };

@@ -71,7 +71,7 @@ fn ingens_collapses_what_is_full_and_leaves_what_is_sparse() {
 #[test]
 fn no_frame_is_lost_whatever_moves() {
     for policy in names() {
-        for workload in WORKLOADS {
+        for workload in super::names() {
             let setup = setup(workload, policy, 700);
             let mut machine = Machine::new(&setup);
             let kept = machine.zone.pages() - machine.zone.free_pages();

@@ -4,8 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pagemill_experiments::simulate::sweep::Sizes;
+use pagemill_policy::tier::compose;
+use pagemill_sim::{huge as synthetic, workload};
 
 use super::huge;
+
+/// What is run where nothing is asked for.
+pub(super) const POLICIES: &str = "none,tpp,tpp+colloid";
 
 /// Runs a workload on a simulated machine with two memory tiers, under one or more placement policies.
 ///
@@ -27,18 +32,21 @@ use super::huge;
     after_help = "Exit status: 0 ok, 2 usage or error: of a wrong machine file the line, the key and the valid values."
 )]
 pub struct Arguments {
-    /// The workload: gups, silo, pagerank, cachelib, chase, zipf, moving or scattered, or a recording that
-    /// pagemill tier --record or pagemill record --with accesses wrote; with --huge: grow, random, hot, sparse, or a
-    /// recording with faults.
-    #[arg(default_value = "gups")]
+    #[arg(default_value = "gups", help = format!(
+        "The workload: {}, or a recording that pagemill tier --record or pagemill record --with accesses wrote; with \
+         --huge: {}, or a recording with faults",
+        workload::names().collect::<Vec<_>>().join(", "),
+        synthetic::names().collect::<Vec<_>>().join(", ")
+    ))]
     pub(super) workload: String,
     #[command(flatten)]
     pub(super) huge: huge::Options,
-    /// Policies, separated by commas: none, damon (the kernel's tiering by DAMON), tpp, hemem, memtis; the last three
-    /// +colloid (balances latencies as shipped), the last two +watermark (the paper's search) and +ucb (finds the
-    /// share at which it is fastest)
-    /// [default: none,tpp,tpp+colloid; with --sweep the best static placement alone].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', help = format!(
+        "Policies, separated by commas: {}. +colloid balances latencies as shipped, +watermark is the paper's search, \
+         +ucb finds the share at which it is fastest; damon is the kernel's tiering by DAMON [default: {POLICIES}; \
+         with --sweep the best static placement alone]",
+        compose::names().join(", ")
+    ))]
     pub(super) policy: Vec<String>,
     /// Throughput by the size of the fast tier, doubling from FROM to TO (up to the whole program), and how much of it
     /// 9 of 10 of the speed needs; the slow tier holds the rest.

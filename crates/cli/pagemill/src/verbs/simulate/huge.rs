@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::policies;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use pagemill_experiments::simulate::huge::{self, HugeConditions, HugeProgram, TimeLimit};
@@ -14,9 +15,10 @@ use serde_json::json;
 /// Flags of the huge page simulation.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Huge page policies instead of placement policies: linux-always, linux-madvise, linux-64k, linux-never, ingens,
-    /// hawkeye, cbmm, cbmm+, auto, separated by commas.
-    #[arg(long, value_delimiter = ',', value_name = "POLICIES")]
+    #[arg(long, value_delimiter = ',', value_name = "POLICIES", help = format!(
+        "Huge page policies instead of placement policies, separated by commas: {}",
+        policies::huge()
+    ))]
     huge: Vec<String>,
     /// With --huge: share of the pageblocks that begin with a page in use, 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
