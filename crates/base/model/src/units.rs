@@ -63,6 +63,11 @@ impl PageRange {
         Self { start: range.start, end: range.end }
     }
 
+    /// Those of the huge page (2 MiB) that begins at an address.
+    pub const fn of_huge(start: u64) -> Self {
+        Self { start, end: start.saturating_add(crate::page::HUGE) }
+    }
+
     /// Bytes.
     pub const fn bytes(self) -> u64 {
         self.end.saturating_sub(self.start)

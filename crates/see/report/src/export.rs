@@ -132,7 +132,8 @@ fn accesses(reader: &mut Reader, mut writer: Box<dyn AccessWriter>) -> Result<u6
             }
             Event::Touched(row) => {
                 let began = row.began.unwrap_or(row.time).since(started).0;
-                writer.interval(row.pid.unwrap_or(0), began, row.time.since(started).0)?;
+                let pid = Pid::told(row.pid.unwrap_or(0));
+                writer.interval(pid, began, row.time.since(started).0)?;
             }
             event => writer.other(event, event.time().since(started).0)?,
         }

@@ -409,7 +409,7 @@ impl Process {
     pub(crate) fn zap(&self, ranges: &[PageRange]) -> Result<()> {
         for ranges in ranges.chunks(injected::RANGES) {
             for (slot, range) in self.control.ranges.iter().zip(ranges) {
-                slot.set(range.start, range.bytes());
+                slot.set(*range);
             }
             // The kernel takes at most 1,024 ranges in a call.
             let calls: Vec<Call> = (0..ranges.len())

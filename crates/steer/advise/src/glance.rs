@@ -267,7 +267,7 @@ fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
     let (mut sum, mut read) = (0, 0);
     for start in starts.into_iter().step_by(step) {
         // One that goes meanwhile is not read.
-        let Ok(found) = pages.zeros(start, HUGE) else { continue };
+        let Ok(found) = pages.zeros(PageRange::of_huge(start)) else { continue };
         sum += found * pagemill_kernel::page_size() as u64;
         read += 1;
     }

@@ -117,7 +117,7 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
         let block = ((at as f64 + random.unit()) * one_in) as usize;
         let Some(start) = blocks.get(block) else { continue };
         // One that goes meanwhile is not marked; who may not mark any is told.
-        match pages.mark_untouched(*start, HUGE) {
+        match pages.mark_untouched(PageRange::of_huge(*start)) {
             Ok(()) => count += 1,
             Err(error) if count == 0 => return Err(error).context(why),
             Err(_) => {}

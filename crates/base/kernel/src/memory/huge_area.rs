@@ -242,7 +242,8 @@ mod tests {
             assert_eq!(own(2), 32 * 4096);
         }
         // Nobody, khugepaged included, makes huge pages of it again.
-        assert!(pages.collapse(start + HUGE as u64, HUGE as u64).is_err());
+        let second = PageRange::of_huge(start + HUGE as u64);
+        assert!(pages.collapse(second).is_err());
         area.release(1).unwrap();
         area.release(2).unwrap();
         assert_eq!(resident(&area), 0);

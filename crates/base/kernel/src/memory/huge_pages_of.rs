@@ -58,33 +58,32 @@ impl Pages {
         Ok(runs)
     }
 
-    /// Makes one huge page of what is in the chunk at `start`. Needs at least one page there.
-    pub fn collapse(&self, start: u64, length: u64) -> Result<()> {
+    /// Makes one huge page of what is in a chunk. Needs at least one page there.
+    pub fn collapse(&self, chunk: PageRange) -> Result<()> {
         const MADV_COLLAPSE: libc::c_int = 25;
-        self.advise("collapse", start, length, MADV_COLLAPSE)
+        self.advise("collapse", chunk, MADV_COLLAPSE)
     }
 
     /// An error that says why, if this process may not do so.
     pub fn may_collapse(&self) -> Result<()> {
         // Rights are looked at first, even for no page at all.
-        self.collapse(0, 0)
+        self.collapse(PageRange::default())
     }
 
     /// Marks the pages of a range as not accessed, and as the first to go where memory is short; huge pages in it must
     /// lie in it as a whole.
-    pub fn mark_untouched(&self, start: u64, length: u64) -> Result<()> {
-        self.advise("mark", start, length, COLD)
+    pub fn mark_untouched(&self, range: PageRange) -> Result<()> {
+        self.advise("mark", range, COLD)
     }
 
-    /// Breaks up the huge page of `length` bytes at `start`. An error if it is still whole: shared with a forked
-    /// process, or gone.
-    pub fn demote(&self, start: u64, length: u64) -> Result<()> {
+    /// Breaks up a huge page. An error if it is still whole: shared with a forked process, or gone.
+    pub fn demote(&self, chunk: PageRange) -> Result<()> {
         // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages
         // away.
-        let page = crate::page_size() as u64;
-        self.advise("break up", start + length - page, page, COLD)?;
-        if self.runs(PageRange::new(start..start + length))?.iter().any(|run| run.huge) {
-            let object = format!("the huge page at {start:#x} of process {}", self.pid);
+        let last = PageRange { start: chunk.end - crate::page_size() as u64, ..chunk };
+        self.advise("break up", last, COLD)?;
+        if self.runs(chunk)?.iter().any(|run| run.huge) {
+            let object = format!("the huge page at {:#x} of process {}", chunk.start, self.pid);
             let reason = "the kernel leaves it whole: another process shares it";
             return Err(Error::new(Kind::Busy, "break up", object, reason));
         }
@@ -92,21 +91,16 @@ impl Pages {
     }
 
     /// How many of the pages in a range hold only zeros; the range must be there.
-    pub fn zeros(&self, start: u64, length: u64) -> Result<u64> {
-        let mut bytes = vec![0; length as usize];
-        process_vm::read(self.pid, start, &mut bytes)?;
+    pub fn zeros(&self, range: PageRange) -> Result<u64> {
+        let mut bytes = vec![0; range.bytes() as usize];
+        process_vm::read(self.pid, range.start, &mut bytes)?;
         let pages = bytes.chunks(crate::page_size());
         Ok(pages.filter(|page| page.iter().all(|byte| *byte == 0)).count() as u64)
     }
 
-    fn advise(
-        &self,
-        what: &'static str,
-        start: u64,
-        length: u64,
-        advice: libc::c_int,
-    ) -> Result<()> {
-        let range = libc::iovec { iov_base: start as usize as *mut _, iov_len: length as usize };
+    fn advise(&self, what: &'static str, pages: PageRange, advice: libc::c_int) -> Result<()> {
+        let (start, bytes) = (pages.start as usize, pages.bytes() as usize);
+        let range = libc::iovec { iov_base: start as *mut _, iov_len: bytes };
         let (fd, ranges) = (self.process.as_raw_fd(), &raw const range);
         // SAFETY: the kernel reads one iovec, which is alive; the address is one of the other process, which the
         // kernel checks, and neither advice changes a byte there.
@@ -140,7 +134,8 @@ mod tests {
         };
         touch();
         let before = referenced();
-        match Pages::of(&linux, Pid::own()).unwrap().mark_untouched(start, 2 * HUGE as u64) {
+        let marked = PageRange::new(start..start + 2 * HUGE as u64);
+        match Pages::of(&linux, Pid::own()).unwrap().mark_untouched(marked) {
             Ok(()) => {}
             Err(error) => return eprintln!("skipped: {error}"),
         }
@@ -175,20 +170,20 @@ mod tests {
         }
         area.write(offset + 3 * PAGE, 7);
         let pages = Pages::of(&Linux::live(), Pid::own()).unwrap();
-        let (end, len) = (start + HUGE as u64, HUGE as u64);
+        let chunk = PageRange::of_huge(start);
         let huge = |runs: &[Run]| runs.iter().any(|run| run.huge);
-        match pages.runs(PageRange::new(start..end)) {
+        match pages.runs(chunk) {
             Ok(runs) if huge(&runs) => {}
             other => return eprintln!("skipped: no huge page was to be had: {other:?}"),
         }
-        assert_eq!(pages.zeros(start, len).unwrap(), 511);
+        assert_eq!(pages.zeros(chunk).unwrap(), 511);
         // Or khugepaged may make it whole again before we look.
         area.advise(0, area.len(), Advice::NoHuge).unwrap();
-        match pages.demote(start, len) {
-            Ok(()) => assert!(!huge(&pages.runs(PageRange::new(start..end)).unwrap())),
+        match pages.demote(chunk) {
+            Ok(()) => assert!(!huge(&pages.runs(chunk).unwrap())),
             Err(error) => eprintln!("skipped: {error}"),
         }
         assert_eq!((area.read(offset + 3 * PAGE), area.read(offset)), (7, 0));
-        assert_eq!(pages.zeros(start, len).unwrap(), 511);
+        assert_eq!(pages.zeros(chunk).unwrap(), 511);
     }
 }

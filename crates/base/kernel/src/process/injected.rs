@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pagemill_model::Pid;
+use pagemill_model::{PageRange, Pid};
 
 use crate::memory::mapped::Mapped;
 use crate::memory::pagemap::Region;
@@ -106,9 +106,9 @@ pub struct Range(AtomicU64, AtomicU64);
 
 impl Range {
     /// Sets start and length.
-    pub fn set(&self, start: u64, length: u64) {
-        self.0.store(start, Ordering::Relaxed);
-        self.1.store(length, Ordering::Relaxed);
+    pub fn set(&self, pages: PageRange) {
+        self.0.store(pages.start, Ordering::Relaxed);
+        self.1.store(pages.bytes(), Ordering::Relaxed);
     }
 }
 

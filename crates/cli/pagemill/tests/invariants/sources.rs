@@ -246,7 +246,9 @@ fn public(text: &str) -> Vec<String> {
 fn is_plain(item: &str) -> bool {
     // What a closure is called with has names where it is called.
     let item = item.replace("FnMut(u64", "");
-    let named = ["pid: u64", "start: u64, end: u64"].iter().any(|words| item.contains(words));
+    let named = ["pid: u64", "start: u64, end: u64", "start: u64, length: u64"]
+        .iter()
+        .any(|words| item.contains(words));
     item.contains("(u64, u64") || named && item.contains("fn ")
 }
 
@@ -273,6 +275,31 @@ fn no_public_item_has_a_pair_of_plain_numbers() {
     }
     assert!(seen > 2000, "{seen} public items");
     assert_eq!(wrong, Vec::<String>::new(), "a Pid, a PageRange, a Range<u64>, a type of its own");
+}
+
+/// A method of a trait has no `pub` before it, and a private one is called by others of its file.
+#[test]
+fn no_function_takes_a_process_that_is_a_plain_number() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for wing in TYPED.into_iter().chain(["inside"]) {
+        for at in files_below(&crates.join(wing), ".rs") {
+            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+            if !place.contains("/src/") || place.ends_with("tests.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&at).unwrap();
+            let code = without_tests(&text).collect::<Vec<_>>().join(" ");
+            for signature in code.split("fn ").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+                seen += 1;
+                if signature.contains("pid: u64") {
+                    wrong.push(format!("{place}: {signature}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 3000, "{seen} functions");
+    assert_eq!(wrong, Vec::<String>::new(), "a Pid");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use pagemill_analysis::faults::label;
 use pagemill_model::sums::sum;
-use pagemill_model::{Bytes, Event, MappingSample, Nanos};
+use pagemill_model::{Bytes, Event, MappingSample, Nanos, Pid};
 
 /// Chunks that are told apart, over all processes.
 const CHUNKS: usize = 1 << 16;
@@ -87,10 +87,10 @@ pub struct Region {
 /// Touches of all processes.
 #[derive(Debug)]
 pub struct Heat {
-    target: u64,
+    target: Pid,
     page: u64,
     shift: u32,
-    spaces: BTreeMap<u64, Space>,
+    spaces: BTreeMap<Pid, Space>,
     chunks: usize,
     /// Touches so far.
     pub touches: u64,
@@ -100,13 +100,13 @@ pub struct Heat {
 
 impl Default for Heat {
     fn default() -> Self {
-        Self::of(0, 4096)
+        Self::of(Pid(0), 4096)
     }
 }
 
 impl Heat {
     /// Nothing yet, of the process `target`.
-    pub fn of(target: u64, page: u64) -> Self {
+    pub fn of(target: Pid, page: u64) -> Self {
         let page = page.clamp(1, 1 << 30);
         Self {
             target,
@@ -125,7 +125,11 @@ impl Heat {
             Event::Mapping(row) => self.mapping(row),
             Event::Access(row) => {
                 if let Some(address) = row.address {
-                    self.touch(row.pid.unwrap_or(0), address..address.saturating_add(1), row.time);
+                    self.touch(
+                        Pid::told(row.pid.unwrap_or(0)),
+                        address..address.saturating_add(1),
+                        row.time,
+                    );
                 }
             }
             Event::Touched(row) => {
@@ -133,7 +137,7 @@ impl Heat {
                 let pages = row.pages.as_deref().unwrap_or_default();
                 for (start, pages) in starts.iter().zip(pages) {
                     let end = start.saturating_add(pages.saturating_mul(self.page));
-                    self.touch(row.pid.unwrap_or(0), *start..end, row.time);
+                    self.touch(Pid::told(row.pid.unwrap_or(0)), *start..end, row.time);
                 }
             }
             _ => {}
@@ -161,7 +165,7 @@ impl Heat {
             .map(|(began, before)| Nanos(began.0.saturating_sub(before.map_or(0, |it| it.0))))
     }
 
-    fn space(&mut self, pid: u64) -> Option<&mut Space> {
+    fn space(&mut self, pid: Pid) -> Option<&mut Space> {
         if self.spaces.len() >= PROCESSES && !self.spaces.contains_key(&pid) && pid != self.target {
             return None;
         }
@@ -174,7 +178,7 @@ impl Heat {
             return;
         }
         let marked = self.window.and(row.referenced).map(|bytes| bytes.0);
-        let Some(space) = self.space(pid) else { return };
+        let Some(space) = self.space(Pid::told(pid)) else { return };
         let whole = row.rss.is_some();
         if whole && row.time > space.look {
             // What the look before did not have is gone.
@@ -204,7 +208,7 @@ impl Heat {
         }
     }
 
-    fn touch(&mut self, pid: u64, bytes: std::ops::Range<u64>, time: Nanos) {
+    fn touch(&mut self, pid: Pid, bytes: std::ops::Range<u64>, time: Nanos) {
         self.touches = self.touches.saturating_add(1);
         if self.space(pid).is_none() || bytes.is_empty() {
             return;
@@ -408,7 +412,7 @@ mod tests {
 
     #[test]
     fn cells_hold_equal_amounts_of_memory_and_say_when_it_was_touched_last() {
-        let mut heat = Heat::of(7, 4096);
+        let mut heat = Heat::of(Pid(7), 4096);
         for event in [
             mapping(1, 0x10_0000, 100, Some(100), "[heap]"),
             mapping(1, 0x80_0000, 400, Some(100), "file"),
@@ -427,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_window_says_how_much_was_touched_and_the_one_before_counts_until_the_next_is_whole() {
-        let mut heat = Heat::of(7, 4096);
+        let mut heat = Heat::of(Pid(7), 4096);
         let look = |time: u64, marked: u64| {
             Event::Mapping(Box::new(MappingSample {
                 time: Nanos(time),
@@ -462,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_mapping_that_a_look_does_not_have_is_gone_after_it() {
-        let mut heat = Heat::of(7, 4096);
+        let mut heat = Heat::of(Pid(7), 4096);
         heat.event(&mapping(1, 0x10_0000, 10, Some(10), "a"));
         heat.event(&mapping(1, 0x20_0000, 10, Some(10), "b"));
         for time in [2, 3] {
@@ -474,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_recording_without_looks_is_weighed_by_what_was_touched() {
-        let mut heat = Heat::of(7, 4096);
+        let mut heat = Heat::of(Pid(7), 4096);
         heat.event(&mapping(1, 0x10_0000, 1000, None, "table"));
         let touched = Touched {
             time: Nanos(4),
@@ -497,7 +501,7 @@ mod tests {
             rows in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 1..12),
             columns in 1..100_usize,
         ) {
-            let mut heat = Heat::of(7, 4096);
+            let mut heat = Heat::of(Pid(7), 4096);
             let mut latest = None;
             for (time, start, pages, touch) in rows {
                 if touch {
@@ -518,7 +522,7 @@ mod tests {
             }
             prop_assert!(heat.chunks <= CHUNKS + 1);
             // A row that maps nothing makes no room.
-            let seen = heat.spaces.get(&7).and_then(|space| space.chunks.values().max().copied());
+            let seen = heat.spaces.get(&Pid(7)).and_then(|space| space.chunks.values().max().copied());
             prop_assert_eq!(seen, latest);
             prop_assert!(heat.cells(columns).iter().all(|cell| cell.touched <= latest));
             heat.regions();

@@ -8,7 +8,7 @@ pub mod memory;
 pub mod pressure;
 
 use pagemill_model::recording::{Meta, Redactor};
-use pagemill_model::{Event, Nanos};
+use pagemill_model::{Event, Nanos, Pid};
 
 use faults::Faults;
 use heat::Heat;
@@ -36,7 +36,7 @@ pub struct State {
 impl State {
     /// Nothing yet, of this process.
     pub fn of(meta: &Meta) -> Self {
-        Self { heat: Heat::of(meta.pid, meta.page_size.0.max(1)), ..Self::default() }
+        Self { heat: Heat::of(Pid::told(meta.pid), meta.page_size.0.max(1)), ..Self::default() }
     }
 
     /// Events are taken in without what says whose they are from now on.

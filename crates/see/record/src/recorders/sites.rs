@@ -30,7 +30,7 @@ pub struct Sites {
     linux: Linux,
     ring: Allocations,
     /// Processes whose files are in the recording.
-    known: HashSet<u64>,
+    known: HashSet<Pid>,
     noted: u64,
 }
 
@@ -51,13 +51,13 @@ impl Sites {
 
     /// The files that a process has mapped, once; libraries that are loaded later are known if another recorder looks
     /// at mappings.
-    fn files(&mut self, pid: u64, time: Nanos, writer: &mut Writer) -> Result<()> {
+    fn files(&mut self, pid: Pid, time: Nanos, writer: &mut Writer) -> Result<()> {
         if self.known.contains(&pid) {
             return Ok(());
         }
-        let mappings = self.linux.maps(Pid(pid as u32)).unwrap_or_default();
+        let mappings = self.linux.maps(pid).unwrap_or_default();
         for mapping in mappings.iter().filter(|mapping| mapping.name.starts_with('/')) {
-            writer.event(&Event::Mapping(Box::new(layout(time, Pid(pid as u32), mapping))))?;
+            writer.event(&Event::Mapping(Box::new(layout(time, pid, mapping))))?;
         }
         if !mappings.is_empty() {
             self.known.insert(pid);
@@ -73,7 +73,7 @@ impl Recorder for Sites {
 
     fn collect(&mut self, writer: &mut Writer) -> Result<()> {
         for note in self.ring.read() {
-            self.files(note.pid.unwrap_or(0), note.time, writer)?;
+            self.files(Pid::told(note.pid.unwrap_or(0)), note.time, writer)?;
             let size = note.size;
             writer.event(&Allocation::into_event(note))?;
             self.noted += u64::from(size.is_some());

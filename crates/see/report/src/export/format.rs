@@ -6,7 +6,7 @@ use anyhow::Result;
 use pagemill_analysis::cold_stacks::ColdStack;
 use pagemill_analysis::heat::HeatView;
 use pagemill_model::recording::Meta;
-use pagemill_model::{Access, Event};
+use pagemill_model::{Access, Event, Pid};
 
 /// A format of another tool.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct SymbolizedAccess<'a> {
 pub(super) trait AccessWriter {
     fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()>;
     /// An interval of a process ends: when it began and ended.
-    fn interval(&mut self, _pid: u64, _began: u64, _ended: u64) -> Result<()> {
+    fn interval(&mut self, _pid: Pid, _began: u64, _ended: u64) -> Result<()> {
         Ok(())
     }
     /// Any other event, so long after the start, of which the format may have something.

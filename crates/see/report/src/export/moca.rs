@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::Result;
+use pagemill_model::Pid;
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
 
@@ -18,7 +19,7 @@ struct Moca {
     out: Output,
     page: u64,
     /// By process, page and thread: reads, writes, processors.
-    pages: BTreeMap<(u64, u64, u64), (u64, u64, u64)>,
+    pages: BTreeMap<(Pid, u64, u64), (u64, u64, u64)>,
     began: u64,
     last: u64,
 }
@@ -34,7 +35,7 @@ impl AccessWriter for Moca {
     fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let row = access.row;
         let page = row.address.unwrap_or(0) / self.page * self.page;
-        let key = (row.pid.unwrap_or(0), page, row.tid.unwrap_or(0));
+        let key = (Pid::told(row.pid.unwrap_or(0)), page, row.tid.unwrap_or(0));
         let counts = self.pages.entry(key).or_default();
         *(if access.write { &mut counts.1 } else { &mut counts.0 }) += access.count;
         counts.2 |= 1 << row.cpu.unwrap_or(0).min(63);
@@ -42,7 +43,7 @@ impl AccessWriter for Moca {
         Ok(())
     }
 
-    fn interval(&mut self, pid: u64, began: u64, ended: u64) -> Result<()> {
+    fn interval(&mut self, pid: Pid, began: u64, ended: u64) -> Result<()> {
         let pages = std::mem::take(&mut self.pages);
         let (ended_now, others) = pages.into_iter().partition(|(key, _)| key.0 == pid);
         self.pages = others;
@@ -59,7 +60,7 @@ impl AccessWriter for Moca {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         // What came after the last interval of a recording that was cut off.
-        let mut pids: Vec<u64> = self.pages.keys().map(|key| key.0).collect();
+        let mut pids: Vec<Pid> = self.pages.keys().map(|key| key.0).collect();
         pids.dedup();
         let (began, last) = (self.began, self.last);
         for pid in pids {

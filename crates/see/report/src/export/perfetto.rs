@@ -6,9 +6,9 @@ use std::io::Write as _;
 use anyhow::Result;
 use pagemill_analysis::faults::Category;
 use pagemill_launch::stdio::printable;
-use pagemill_model::Event;
 use pagemill_model::fault::Flags;
 use pagemill_model::sums::sum;
+use pagemill_model::{Event, Pid};
 use serde_json::{Map, Value, json};
 
 use super::format::{AccessWriter, Content, Format, Output, SymbolizedAccess};
@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
 struct Perfetto {
     out: Output,
     events: u64,
-    counts: BTreeMap<u64, (u64, u64)>,
+    counts: BTreeMap<Pid, (u64, u64)>,
 }
 
 impl Perfetto {
@@ -43,7 +43,7 @@ impl Perfetto {
 impl AccessWriter for Perfetto {
     fn access(&mut self, access: &SymbolizedAccess<'_>) -> Result<()> {
         let row = access.row;
-        let counts = self.counts.entry(row.pid.unwrap_or(0)).or_default();
+        let counts = self.counts.entry(Pid::told(row.pid.unwrap_or(0))).or_default();
         *(if access.write { &mut counts.1 } else { &mut counts.0 }) += access.count;
         let address = format!("{:#x}", row.address.unwrap_or(0));
         self.put(&json!({
@@ -56,7 +56,7 @@ impl AccessWriter for Perfetto {
         }))
     }
 
-    fn interval(&mut self, pid: u64, began: u64, _ended: u64) -> Result<()> {
+    fn interval(&mut self, pid: Pid, began: u64, _ended: u64) -> Result<()> {
         let (reads, writes) = self.counts.remove(&pid).unwrap_or_default();
         self.put(&json!({
             "name": "accesses of an interval", "ph": "C", "ts": began as f64 / 1e3, "pid": pid,

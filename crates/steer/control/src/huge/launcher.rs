@@ -570,7 +570,7 @@ impl Launcher {
                 view.accessed = Figure::Modelled(present);
                 if huge && short && chunk > from && looked < LOOKED {
                     (looked, counted) = (looked + 1, chunk);
-                    let zeros = pages.zeros(chunk, HUGE);
+                    let zeros = pages.zeros(PageRange::of_huge(chunk));
                     view.zeros = zeros.map_or(Figure::Absent, Figure::Measured);
                 }
                 if let Some(profile) = &self.options.profile {
@@ -595,12 +595,12 @@ impl Launcher {
     fn demote(&self, pid: Pid, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
         let pages = pages.ok_or("the process's pages cannot be looked at")?;
-        pages.demote(chunk, HUGE).map_err(|error| error.to_string())
+        pages.demote(PageRange::of_huge(chunk)).map_err(|error| error.to_string())
     }
 
     fn collapse(&self, pid: Pid, chunk: u64) -> std::result::Result<(), String> {
         let pages = self.members.get(&pid).and_then(|member| member.pages.as_ref());
-        let outside = pages.map(|pages| pages.collapse(chunk, HUGE));
+        let outside = pages.map(|pages| pages.collapse(PageRange::of_huge(chunk)));
         match outside {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.kind() == pagemill_kernel::Kind::Permission => {
