@@ -112,133 +112,217 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Reads a whole file.
-pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
-    let damage = |at: u64, why: &str| Damage { at, why: why.to_owned() };
-    let part = |offset: u64, size: u64| -> Option<&[u8]> {
-        let (start, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
-        file.get(start..start.checked_add(size)?)
-    };
-    let mut header = Bytes { rest: file };
-    match header.take(8) {
-        Some(b"PERFILE2") => {}
-        Some(b"2ELIFREP") => return Err(damage(0, "it is of a machine of the other byte order")),
-        _ => return Err(damage(0, "it does not begin with PERFILE2, so it is no perf.data")),
-    }
-    let cut = || damage(file.len() as u64, "it is cut off in its header");
-    match header.long().ok_or_else(cut)? {
-        16 => {
-            return Err(damage(8, "it was written to a pipe (write a file: perf record -o FILE)"));
+fn damage(at: u64, why: &str) -> Damage {
+    Damage { at, why: why.to_owned() }
+}
+
+/// A part of a file, if all of it is there.
+fn part(file: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+    let (start, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
+    file.get(start..start.checked_add(size)?)
+}
+
+/// Where the parts of a file are.
+struct Header {
+    /// Bytes of an attribute with where its identifiers are.
+    entry: u64,
+    attributes_at: u64,
+    attributes_size: u64,
+    data_at: u64,
+    data_size: u64,
+    /// How many features follow the records.
+    features: u32,
+}
+
+impl Header {
+    fn read(file: &[u8]) -> Result<Self, Damage> {
+        let mut header = Bytes { rest: file };
+        match header.take(8) {
+            Some(b"PERFILE2") => {}
+            Some(b"2ELIFREP") => {
+                return Err(damage(0, "it is of a machine of the other byte order"));
+            }
+            _ => return Err(damage(0, "it does not begin with PERFILE2, so it is no perf.data")),
         }
-        104.. => {}
-        _ => return Err(damage(8, "its header has an unknown size")),
-    }
-    let mut long = || header.long().ok_or_else(cut);
-    let (entry, attributes_at, attributes_size) = (long()?, long()?, long()?);
-    let (data_at, data_size) = (long()?, long()?);
-    if data_size == 0 {
-        return Err(damage(48, "it has no records: perf record did not finish"));
-    }
-    long()?;
-    long()?;
-    let features: u32 = (0..4).map(|_| long().map(u64::count_ones)).sum::<Result<u32, Damage>>()?;
-    if entry < 80 {
-        return Err(damage(16, "its attributes are too short"));
-    }
-    let attributes = part(attributes_at, attributes_size)
-        .ok_or_else(|| damage(attributes_at, "it is cut off in its attributes"))?;
-    let mut events: Vec<Attribute> = Vec::new();
-    let mut by_identifier: HashMap<u64, usize> = HashMap::new();
-    for one in attributes.chunks_exact(entry as usize) {
-        let at = |offset: usize| -> u64 {
-            let (mut bytes, inside) = (Bytes { rest: one }, entry as usize - 16);
-            let found =
-                if offset + 8 <= inside { bytes.take(offset).and(bytes.long()) } else { None };
-            found.unwrap_or(0)
-        };
-        events.push(Attribute {
-            sample: at(24),
-            read: at(32),
-            branch: at(72),
-            user_registers: at(80),
-        });
-        let mut identifiers = Bytes { rest: &one[entry as usize - 16..] };
-        let (offset, size) = (identifiers.long().unwrap_or(0), identifiers.long().unwrap_or(0));
-        let mut identifiers = Bytes {
-            rest: part(offset, size)
-                .ok_or_else(|| damage(offset, "it is cut off in its identifiers"))?,
-        };
-        while let Some(identifier) = identifiers.long() {
-            by_identifier.insert(identifier, events.len() - 1);
+        let cut = || damage(file.len() as u64, "it is cut off in its header");
+        match header.long().ok_or_else(cut)? {
+            16 => {
+                let why = "it was written to a pipe (write a file: perf record -o FILE)";
+                return Err(damage(8, why));
+            }
+            104.. => {}
+            _ => return Err(damage(8, "its header has an unknown size")),
         }
+        let mut long = || header.long().ok_or_else(cut);
+        let (entry, attributes_at, attributes_size) = (long()?, long()?, long()?);
+        let (data_at, data_size) = (long()?, long()?);
+        if data_size == 0 {
+            return Err(damage(48, "it has no records: perf record did not finish"));
+        }
+        long()?;
+        long()?;
+        let features = (0..4).map(|_| long().map(u64::count_ones)).sum::<Result<u32, Damage>>()?;
+        if entry < 80 {
+            return Err(damage(16, "its attributes are too short"));
+        }
+        Ok(Self { entry, attributes_at, attributes_size, data_at, data_size, features })
     }
-    let Some(first) = events.first().copied() else {
-        return Err(damage(attributes_at, "it names no event"));
-    };
-    let mut out = PerfData::default();
-    let (mut at, end) = (data_at, data_at.saturating_add(data_size));
-    while at < end {
-        let record = part(at, 8).ok_or_else(|| damage(at, "it is cut off in its records"))?;
-        let mut head = Bytes { rest: record };
+}
+
+/// The events of a file.
+struct Events {
+    first: Attribute,
+    all: Vec<Attribute>,
+    by_identifier: HashMap<u64, usize>,
+}
+
+impl Events {
+    fn read(file: &[u8], header: &Header) -> Result<Self, Damage> {
+        let attributes = part(file, header.attributes_at, header.attributes_size)
+            .ok_or_else(|| damage(header.attributes_at, "it is cut off in its attributes"))?;
+        let entry = header.entry as usize;
+        let mut all: Vec<Attribute> = Vec::new();
+        let mut by_identifier = HashMap::new();
+        for one in attributes.chunks_exact(entry) {
+            let at = |offset: usize| -> u64 {
+                let (mut bytes, inside) = (Bytes { rest: one }, entry - 16);
+                let found =
+                    if offset + 8 <= inside { bytes.take(offset).and(bytes.long()) } else { None };
+                found.unwrap_or(0)
+            };
+            all.push(Attribute {
+                sample: at(24),
+                read: at(32),
+                branch: at(72),
+                user_registers: at(80),
+            });
+            let mut identifiers = Bytes { rest: &one[entry - 16..] };
+            let (offset, size) = (identifiers.long().unwrap_or(0), identifiers.long().unwrap_or(0));
+            let mut identifiers = Bytes {
+                rest: part(file, offset, size)
+                    .ok_or_else(|| damage(offset, "it is cut off in its identifiers"))?,
+            };
+            while let Some(identifier) = identifiers.long() {
+                by_identifier.insert(identifier, all.len() - 1);
+            }
+        }
+        let Some(first) = all.first().copied() else {
+            return Err(damage(header.attributes_at, "it names no event"));
+        };
+        Ok(Self { first, all, by_identifier })
+    }
+
+    /// The one that a sample is of.
+    fn of(&self, body: Bytes<'_>) -> Option<Attribute> {
+        if self.all.len() == 1 {
+            return Some(self.first);
+        }
+        let at = self.by_identifier.get(&identifier(body, self.first)?)?;
+        self.all.get(*at).copied()
+    }
+}
+
+/// A record of a file.
+struct Record<'a> {
+    at: u64,
+    kind: u32,
+    misc: u32,
+    /// Bytes, with its head.
+    size: u64,
+    body: Bytes<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// The one at a byte, which ends at `end` at the latest.
+    fn read(file: &'a [u8], at: u64, end: u64) -> Result<Self, Damage> {
+        let head = part(file, at, 8).ok_or_else(|| damage(at, "it is cut off in its records"))?;
+        let mut head = Bytes { rest: head };
         let kind = head.word().unwrap_or(0);
         let misc_and_size = head.word().unwrap_or(0);
         let (misc, size) = (misc_and_size & 0xffff, u64::from(misc_and_size >> 16));
-        let body = (size >= 8).then(|| part(at + 8, size - 8)).flatten();
+        let body = (size >= 8).then(|| part(file, at + 8, size - 8)).flatten();
         let Some(body) = body.filter(|_| at + size <= end) else {
             let why = format!("a record of {size} bytes does not fit into what is left");
             return Err(Damage { at, why });
         };
-        let mut body = Bytes { rest: body };
-        let wrong = || damage(at, "a record is shorter than what it should hold");
-        match kind {
-            1 | 10 => {
-                out.mappings.extend(mapping(body, kind == 10, misc).ok_or_else(wrong)?);
+        Ok(Self { at, kind, misc, size, body: Bytes { rest: body } })
+    }
+
+    fn too_short(&self) -> Damage {
+        damage(self.at, "a record is shorter than what it should hold")
+    }
+
+    /// Bytes that follow it and are no record.
+    fn content(&self, file: &[u8]) -> Result<u64, Damage> {
+        if self.kind != 71 {
+            return Ok(0);
+        }
+        let mut body = self.body;
+        let content = body.long().ok_or_else(|| self.too_short())?;
+        match part(file, self.at + self.size, content) {
+            Some(_) => Ok(content),
+            None => Err(damage(self.at, "its content is cut off")),
+        }
+    }
+}
+
+/// Reads a whole file.
+pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
+    let header = Header::read(file)?;
+    let events = Events::read(file, &header)?;
+    let mut out = PerfData::default();
+    let (mut at, end) = (header.data_at, header.data_at.saturating_add(header.data_size));
+    while at < end {
+        let record = Record::read(file, at, end)?;
+        out.take(&record, &events)?;
+        at = at.saturating_add(record.content(file)?).saturating_add(record.size);
+    }
+    are_there(file, end, header.features)?;
+    out.accesses.sort_by_key(|access| access.time);
+    Ok(out)
+}
+
+impl PerfData {
+    /// Takes in what a record holds.
+    fn take(&mut self, record: &Record<'_>, events: &Events) -> Result<(), Damage> {
+        let (mut body, misc) = (record.body, record.misc);
+        let wrong = || record.too_short();
+        match record.kind {
+            kind @ (1 | 10) => {
+                self.mappings.extend(mapping(body, kind == 10, misc).ok_or_else(wrong)?);
             }
             2 => {
                 let lost = (body.long(), body.long());
-                out.lost = out.lost.saturating_add(lost.1.ok_or_else(wrong)?);
+                self.lost = self.lost.saturating_add(lost.1.ok_or_else(wrong)?);
             }
             3 => {
                 let pid = body.word().ok_or_else(wrong)?;
                 body.word().ok_or_else(wrong)?;
                 // Bit 13: by executing a program, not by naming a thread.
-                if misc & 1 << 13 != 0 && out.program.is_none() {
-                    out.program = Some((pid.into(), body.text()));
+                if misc & 1 << 13 != 0 && self.program.is_none() {
+                    self.program = Some((pid.into(), body.text()));
                 }
             }
             9 => {
-                let event = match events.len() {
-                    1 => Some(first),
-                    _ => identifier(body, first).and_then(|id| {
-                        by_identifier.get(&id).and_then(|at| events.get(*at)).copied()
-                    }),
-                };
-                let event = event.ok_or_else(|| damage(at, "a sample is of no known event"))?;
+                let event = events.of(body);
+                let event =
+                    event.ok_or_else(|| damage(record.at, "a sample is of no known event"))?;
                 match sample(body, event, misc).ok_or_else(wrong)? {
                     Some(access) => {
-                        out.says_kind |= access.flags.is_some();
-                        out.accesses.push(access);
+                        self.says_kind |= access.flags.is_some();
+                        self.accesses.push(access);
                     }
-                    None => out.without_address += 1,
+                    None => self.without_address += 1,
                 }
-            }
-            // Its content follows the record.
-            71 => {
-                let content = body.long().ok_or_else(wrong)?;
-                part(at + size, content).ok_or_else(|| damage(at, "its content is cut off"))?;
-                at = at.saturating_add(content);
             }
             81 | 83 => {
                 let why = "its records are compressed (record without -z)";
-                return Err(damage(at, why));
+                return Err(damage(record.at, why));
             }
             _ => {}
         }
-        at = at.saturating_add(size);
+        Ok(())
     }
-    are_there(file, end, features)?;
-    out.accesses.sort_by_key(|access| access.time);
-    Ok(out)
 }
 
 /// Whether what perf writes after the records is whole. None of it is needed here, but who finds half of a file does
@@ -312,7 +396,29 @@ fn sample(mut body: Bytes<'_>, attribute: Attribute, misc: u32) -> Option<Option
     if has(bit::PERIOD) {
         body.long()?;
     }
-    // What follows has places that depend on what it holds.
+    skip_variable(&mut body, attribute)?;
+    if has(bit::WEIGHT) {
+        access.latency = Some(body.long()?).filter(|cycles| *cycles != 0);
+    } else if has(bit::WEIGHTS) {
+        // The first half is the latency.
+        access.latency = Some(body.long()? & 0xffff_ffff).filter(|cycles| *cycles != 0);
+    }
+    let mut flags = None;
+    if has(bit::SOURCE) {
+        let source = body.long()?;
+        access.data_source = Some(source);
+        flags = kind(source);
+    }
+    if in_kernel(misc) {
+        flags = flags.map(|flags| flags | Flags::IN_KERNEL);
+    }
+    access.flags = flags;
+    Some(access.address.is_some().then_some(access))
+}
+
+/// Skips the parts of a sample whose length is said by what they hold: all between its period and its weight.
+fn skip_variable(body: &mut Bytes<'_>, attribute: Attribute) -> Option<()> {
+    let has = |bit: u64| attribute.sample & bit != 0;
     if has(bit::READ) {
         let read = attribute.read;
         let times = u64::from((read & 3).count_ones());
@@ -349,23 +455,7 @@ fn sample(mut body: Bytes<'_>, attribute: Attribute, misc: u32) -> Option<Option
             body.long()?;
         }
     }
-    if has(bit::WEIGHT) {
-        access.latency = Some(body.long()?).filter(|cycles| *cycles != 0);
-    } else if has(bit::WEIGHTS) {
-        // The first half is the latency.
-        access.latency = Some(body.long()? & 0xffff_ffff).filter(|cycles| *cycles != 0);
-    }
-    let mut flags = None;
-    if has(bit::SOURCE) {
-        let source = body.long()?;
-        access.data_source = Some(source);
-        flags = kind(source);
-    }
-    if in_kernel(misc) {
-        flags = flags.map(|flags| flags | Flags::IN_KERNEL);
-    }
-    access.flags = flags;
-    Some(access.address.is_some().then_some(access))
+    Some(())
 }
 
 /// The flags of an access by its data source; `None` if that does not say whether it reads.

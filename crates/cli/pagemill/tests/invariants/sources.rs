@@ -145,9 +145,6 @@ fn what_is_the_verbs_is_found_as_whole_words() {
 /// Lines of a function at most, and of a file; tests apart.
 const FUNCTION: usize = 80;
 const FILE: usize = 800;
-/// Functions that may be longer: each reads one format, whose parts come in the order in which they are read.
-const LONGER: [(&str, &str); 2] =
-    [("model/src/perf_data.rs", "read"), ("model/src/perf_data.rs", "sample")];
 
 /// The code of a file without what is for tests only.
 pub(crate) fn without_tests(text: &str) -> impl Iterator<Item = &str> {
@@ -201,8 +198,7 @@ fn functions_and_files_are_short() {
         assert!(lines <= FILE, "{shown}: {lines} lines");
         for (name, length) in functions(&text) {
             seen += 1;
-            let may = LONGER.iter().any(|(file, one)| shown.ends_with(file) && *one == name);
-            assert!(length <= FUNCTION || may, "{shown}: {name} has {length} lines");
+            assert!(length <= FUNCTION, "{shown}: {name} has {length} lines");
         }
     }
     assert!(seen > 4000, "{seen} functions");
