@@ -60,7 +60,7 @@ pub struct Heap<O: Os> {
 
 /// What a free that is not plain turns out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum Lookup {
     /// The start of a slot.
     Slot(SpanRef, usize),
     /// A large object.
@@ -424,8 +424,8 @@ impl<O: Os> Heap<O> {
     #[inline(never)]
     unsafe fn free_slow(&self, cache: *mut Cache, object: *mut u8) {
         match self.lookup(object.addr()) {
-            Found::Wrong(misuse) => self.os.misuse(misuse, object),
-            Found::Large(span) => {
+            Lookup::Wrong(misuse) => self.os.misuse(misuse, object),
+            Lookup::Large(span) => {
                 let hardened = self.is_hardened();
                 if hardened {
                     self.hardened_check_large(span.get());
@@ -435,8 +435,8 @@ impl<O: Os> Heap<O> {
                 }
                 self.purge_if_due();
             }
-            Found::Slot(span, slot) if self.is_hardened() => self.hardened_free(span, slot),
-            Found::Slot(span, slot) => {
+            Lookup::Slot(span, slot) if self.is_hardened() => self.hardened_free(span, slot),
+            Lookup::Slot(span, slot) => {
                 let this = span.get();
                 // SAFETY: the object is a slot of at least 16 bytes that the caller gave up.
                 let second = unsafe { object.cast::<u64>().add(1) };
@@ -464,23 +464,23 @@ impl<O: Os> Heap<O> {
     }
 
     /// What is at an address.
-    fn lookup(&self, address: usize) -> Found {
+    fn lookup(&self, address: usize) -> Lookup {
         let Some(span) = NonNull::new(self.map.get(address)).map(SpanRef) else {
-            return Found::Wrong(Misuse::WildFree);
+            return Lookup::Wrong(Misuse::WildFree);
         };
         let this = span.get();
         match this.state() {
             State::Small => match this.slot_start(address) {
-                Some(slot) if this.is_live(slot) => Found::Slot(span, slot),
-                Some(_) => Found::Wrong(Misuse::DoubleFree),
-                None => Found::Wrong(Misuse::WildFree),
+                Some(slot) if this.is_live(slot) => Lookup::Slot(span, slot),
+                Some(_) => Lookup::Wrong(Misuse::DoubleFree),
+                None => Lookup::Wrong(Misuse::WildFree),
             },
-            State::Large | State::Mapped if this.object() == address => Found::Large(span),
-            State::Large | State::Mapped => Found::Wrong(Misuse::WildFree),
+            State::Large | State::Mapped if this.object() == address => Lookup::Large(span),
+            State::Large | State::Mapped => Lookup::Wrong(Misuse::WildFree),
             // Memory that was freed, unless a large object has been put there and this points into it.
             State::Free | State::Unused | State::Busy => match self.enclosing(address) {
-                Some(_) => Found::Wrong(Misuse::WildFree),
-                None => Found::Wrong(Misuse::DoubleFree),
+                Some(_) => Lookup::Wrong(Misuse::WildFree),
+                None => Lookup::Wrong(Misuse::DoubleFree),
             },
         }
     }
@@ -521,20 +521,20 @@ impl<O: Os> Heap<O> {
             return unsafe { self.resize_slot(cache, object, usable, size) };
         }
         let usable = match self.lookup(object.addr()) {
-            Found::Wrong(misuse) => self.os.misuse(misuse, object),
-            Found::Slot(..) | Found::Large(_) if self.is_hardened() => {
+            Lookup::Wrong(misuse) => self.os.misuse(misuse, object),
+            Lookup::Slot(..) | Lookup::Large(_) if self.is_hardened() => {
                 let usable = self.usable_size(object);
                 if size == usable {
                     return object;
                 }
                 usable
             }
-            Found::Slot(span, _) => {
+            Lookup::Slot(span, _) => {
                 let usable = span.get().slot_size() as usize;
                 // SAFETY: as for this function.
                 return unsafe { self.resize_slot(cache, object, usable, size) };
             }
-            Found::Large(span) => {
+            Lookup::Large(span) => {
                 let usable = span.get().usable();
                 let resized = self.large.resize(self.cx(), &self.pages, span, size);
                 if !resized.is_null() {
@@ -632,24 +632,24 @@ impl<O: Os> Heap<O> {
             return 0;
         }
         match self.lookup(object.addr()) {
-            Found::Slot(span, slot) if self.is_hardened() => {
+            Lookup::Slot(span, slot) if self.is_hardened() => {
                 if !self.centrals[span.get().class()].is_in_use(&self.os, span, slot) {
                     self.os.misuse(Misuse::DoubleFree, object.cast_mut());
                 }
                 self.hardened_usable(span.get(), object.addr())
             }
-            Found::Slot(span, _) => span.get().slot_size() as usize,
-            Found::Large(span) => span.get().usable(),
-            Found::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
+            Lookup::Slot(span, _) => span.get().slot_size() as usize,
+            Lookup::Large(span) => span.get().usable(),
+            Lookup::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
         }
     }
 
     /// Bytes that can be read at an object, without a lock; in hardened mode they may be more than the program's.
     pub fn readable(&self, object: *const u8) -> usize {
         match self.lookup(object.addr()) {
-            Found::Slot(span, _) => span.get().slot_size() as usize,
-            Found::Large(span) => span.get().usable(),
-            Found::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
+            Lookup::Slot(span, _) => span.get().slot_size() as usize,
+            Lookup::Large(span) => span.get().usable(),
+            Lookup::Wrong(misuse) => self.os.misuse(misuse, object.cast_mut()),
         }
     }
 

@@ -165,7 +165,7 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// What the process was started with.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct StartParameters {
     /// What the environment asks for.
     pub(crate) settings: Settings,
     /// The kernel's page size.
@@ -173,7 +173,7 @@ pub(crate) struct Found {
 }
 
 /// Reads the environment and the auxiliary vector.
-pub(crate) fn read() -> Found {
+pub(crate) fn read() -> StartParameters {
     // SAFETY: the loader keeps the initial stack pointer there; the kernel laid out what it points to.
     unsafe { from_stack() }.unwrap_or_else(from_proc)
 }
@@ -186,7 +186,7 @@ const AT_PAGESZ: usize = 6;
 ///
 /// # Safety
 /// `__libc_stack_end`, if it exists, is glibc's.
-unsafe fn from_stack() -> Option<Found> {
+unsafe fn from_stack() -> Option<StartParameters> {
     let variable = libc::weak!("__libc_stack_end") as *const *const usize;
     if variable.is_null() {
         return None;
@@ -203,7 +203,7 @@ unsafe fn from_stack() -> Option<Found> {
             return None;
         }
         let mut place = stack.add(2 + count);
-        let mut found = Found { settings: Settings::DEFAULT, page_size: 0 };
+        let mut found = StartParameters { settings: Settings::DEFAULT, page_size: 0 };
         while *place != 0 {
             found.settings.apply(CStr::from_ptr(*place as *const _).to_bytes());
             place = place.add(1);
@@ -220,10 +220,10 @@ unsafe fn from_stack() -> Option<Found> {
 }
 
 /// Reads `/proc/self/environ` and `/proc/self/auxv`; what cannot be read keeps its default.
-fn from_proc() -> Found {
+fn from_proc() -> StartParameters {
     /// The longest environment that the kernel passes is longer; what is behind is not seen.
     const ROOM: usize = 2 << 20;
-    let mut found = Found { settings: Settings::DEFAULT, page_size: 4096 };
+    let mut found = StartParameters { settings: Settings::DEFAULT, page_size: 4096 };
     let room = sys::map_anonymous(ROOM, sys::PROT_READ | sys::PROT_WRITE, sys::MAP_NORESERVE);
     if room.is_null() {
         return found;

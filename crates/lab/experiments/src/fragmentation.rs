@@ -33,7 +33,6 @@ use pagemill_kernel::{Linux, memory::huge_costs, poll, process::pidfd, settings:
 use pagemill_model::{Order, Pid};
 use serde::{Deserialize, Serialize};
 
-use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition, Size};
 use crate::reproduce::experiment::chosen;
@@ -41,6 +40,7 @@ use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
+use crate::tabled::{Tabled, Tables};
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_control::fragmentation::journals;
@@ -326,7 +326,7 @@ impl Memory {
     }
 }
 
-impl Apart for Study<'_> {
+impl Tabled for Study<'_> {
     fn missing(&self) -> Option<String> {
         missing(&self.stage.linux)
     }

@@ -46,7 +46,6 @@ use pagemill_model::random::Random;
 use pagemill_policy::huge::{self as policy, ThpMode};
 use serde::{Deserialize, Serialize};
 
-use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
@@ -56,6 +55,7 @@ use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::reproduce::wiredtiger;
+use crate::tabled::{Tabled, Tables};
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_control::fragmentation::{compact, journals};
 use pagemill_record::free_memory::FreeMemory;
@@ -264,7 +264,7 @@ impl<'a> Policies<'a> {
     }
 }
 
-impl Apart for Policies<'_> {
+impl Tabled for Policies<'_> {
     fn missing(&self) -> Option<String> {
         crate::fragmentation::missing(self.bench.linux)
     }

@@ -28,13 +28,13 @@ use pagemill_workloads::programs::slices::CHASED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::apart::{Apart, Tables};
 use crate::coverage::{self, CBMM};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
+use crate::tabled::{Tabled, Tables};
 use crate::{Table, claim, dash};
 use options::{ALL, EXACT, MEASURED, NONE, ROUND, programs};
 pub use options::{FILE, NAME, Options, Runs};
@@ -134,7 +134,7 @@ impl Series for Slices<'_> {
     }
 }
 
-impl Apart for Slices<'_> {
+impl Tabled for Slices<'_> {
     fn missing(&self) -> Option<String> {
         #[cfg(target_arch = "x86_64")]
         return measured::missing(&self.stage.linux);

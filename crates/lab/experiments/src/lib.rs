@@ -7,7 +7,6 @@
 #[macro_use]
 extern crate pagemill_launch;
 
-pub mod apart;
 pub mod colloid;
 mod coverage;
 pub mod fleet;
@@ -21,6 +20,7 @@ pub mod registry;
 pub mod reproduce;
 pub mod scoreboard;
 pub mod simulate;
+pub mod tabled;
 
 /// A table of an outcome.
 pub struct Table {

@@ -39,7 +39,6 @@ use pagemill_analysis::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::apart::{Apart, Tables};
 use crate::coverage::{self, MOCA};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition};
@@ -48,6 +47,7 @@ use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
+use crate::tabled::{Tabled, Tables};
 use pagemill_record::summary;
 
 /// Its name on the command line.
@@ -195,20 +195,20 @@ struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Checked {
     kernel: &'static str,
-    touched: Found,
-    written: Found,
-    touched_in_intervals: Found,
-    written_in_intervals: Found,
+    touched: PageAgreement,
+    written: PageAgreement,
+    touched_in_intervals: PageAgreement,
+    written_in_intervals: PageAgreement,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
-struct Found {
+struct PageAgreement {
     exact: u64,
     missing: u64,
     extra: u64,
 }
 
-impl Found {
+impl PageAgreement {
     /// Sums the kinds of memory, or is one figure.
     fn of(value: &Value) -> Self {
         let number = |value: &Value, name| value[name].as_u64().unwrap_or(0);
@@ -314,7 +314,7 @@ enum CellDetails {
     /// Why it does not run here.
     Missing(String),
     /// Pages touched and written, by interval after that.
-    Checked([Found; 4]),
+    Checked([PageAgreement; 4]),
     /// IS by one pair of intervals.
     Step(Step),
 }
@@ -399,7 +399,7 @@ impl<'a> Traces<'a> {
     }
 
     /// The pages of one run, by the tracer and by the emulator that the program ran in.
-    fn checked(&self, kernel: &str, class: &str) -> Result<Result<[Found; 4], String>> {
+    fn checked(&self, kernel: &str, class: &str) -> Result<Result<[PageAgreement; 4], String>> {
         let both = self.room.path().join(format!("both-{kernel}"));
         let executable = &self.stage.executable;
         let mut command = Command::new(executable);
@@ -412,7 +412,7 @@ impl<'a> Traces<'a> {
             self.output(Command::new(executable).args(["validate", "--json"]).arg(&both))?;
         let view: Value = serde_json::from_slice(&output.stdout).context("what validate says")?;
         std::fs::remove_dir_all(&both)?;
-        let found = |name: &str| Found::of(&view[name]);
+        let found = |name: &str| PageAgreement::of(&view[name]);
         Ok(Ok(["touched", "written", "touched_in_intervals", "written_in_intervals"].map(found)))
     }
 
@@ -572,7 +572,7 @@ impl Series for Traces<'_> {
     }
 }
 
-impl Apart for Traces<'_> {
+impl Tabled for Traces<'_> {
     fn outcome(&self, finished: &[Finished], interrupted: bool) -> Result<Box<dyn Tables>, String> {
         Ok(Box::new(Outcome::of(self.options.clone(), finished, interrupted)?))
     }
@@ -753,7 +753,7 @@ mod tests {
         };
         let by = || Some(CellDetails::By("bpf".into()));
         let step = Step { monitor: 20.0, log: 500, native: 1.0, traced: Traced::default() };
-        let found = Found { exact: 9, missing: 1, extra: 2 };
+        let found = PageAgreement { exact: 9, missing: 1, extra: 2 };
         let missing = CellDetails::Missing("no emulator".into());
         let finished = [
             (cell("bt.A.1", UNTRACED, 1), Ok(ran(1.0, None))),

@@ -35,12 +35,12 @@ use pagemill_model::recording::Reader;
 use serde_json::{Value, json};
 
 use crate::Table;
-use crate::apart::{Apart, Tables};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::Stage;
+use crate::tabled::{Tabled, Tables};
 use options::{BUDGET, FAULTS, NATIVE, OPENING, RECORDED, STEPS};
 pub use options::{FILE, NAME, Options, Runs};
 pub use outcome::Outcome;
@@ -272,7 +272,7 @@ impl Series for Costs<'_> {
     }
 }
 
-impl Apart for Costs<'_> {
+impl Tabled for Costs<'_> {
     fn outcome(&self, finished: &[Finished], _: bool) -> Result<Box<dyn Tables>, String> {
         Ok(Box::new(Outcome { options: self.options, finished: finished.to_vec() }))
     }

@@ -1,10 +1,10 @@
 //! The experiments with tables of their own, by name: whose claims they are of, and what they come to.
 
-use crate::apart::{Outcomes, Tables};
 use crate::coverage::{CBMM, COLLOID, MOCA, STUDY};
 use crate::reproduce::chosen::OTHERS;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::series::Finished;
+use crate::tabled::{Outcomes, Tables};
 use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
 
 /// The source of an experiment with tables of its own; one that compares with no publication has none.

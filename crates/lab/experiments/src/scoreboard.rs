@@ -21,13 +21,13 @@ use std::fmt::Write as _;
 use pagemill_report::draw::text;
 use serde::Serialize;
 
-use crate::apart::Outcomes;
 use crate::coverage::{self, COLLOID, MESH};
 use crate::reproduce::experiment;
 use crate::reproduce::measured::Measured;
 use crate::reproduce::summary::Summary;
 use crate::reproduce::terminal;
 use crate::reproduce::verdict::{self, Judged};
+use crate::tabled::Outcomes;
 use crate::{colloid, registry};
 
 /// How far a modelled figure may be from the published one.

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use pagemill_analysis::objects::Symbols as _;
 use pagemill_control::tier::latency::Script;
-use pagemill_experiments::apart::Tables as _;
 use pagemill_experiments::fleet::collect;
 use pagemill_experiments::fleet::matrix::{FILE, Matrix};
 use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::keep;
+use pagemill_experiments::tabled::Tables as _;
 use pagemill_launch::program;
 use pagemill_model::recording::{Meta, Reader};
 use pagemill_model::{Source as _, event};

@@ -43,7 +43,7 @@ pub enum Inconclusive {
 
 /// Faults of a thread in the last stretch.
 #[derive(Clone, Debug, Default)]
-struct Stretch {
+struct RecentFaults {
     /// When each ended, ns that it took.
     faults: VecDeque<(Nanos, u64)>,
     /// ns that they took together.
@@ -54,7 +54,7 @@ struct Stretch {
 #[derive(Clone, Debug, Default)]
 pub struct SpikeFold {
     spikes: Spikes,
-    threads: BTreeMap<u64, Stretch>,
+    threads: BTreeMap<u64, RecentFaults>,
 }
 
 impl SpikeFold {
@@ -96,22 +96,23 @@ impl SpikeFold {
     fn add(&mut self, thread: Option<u64>, end: Nanos, took: u64) -> bool {
         let length = self.spikes.length;
         if self.threads.len() > THREADS {
-            let ended = |stretch: &Stretch| stretch.faults.back().map_or(Nanos(0), |last| last.0);
-            self.threads.retain(|_, stretch| end.since(ended(stretch)) < length);
+            let ended =
+                |recent: &RecentFaults| recent.faults.back().map_or(Nanos(0), |last| last.0);
+            self.threads.retain(|_, recent| end.since(ended(recent)) < length);
         }
-        let stretch = self.threads.entry(thread.unwrap_or(0)).or_default();
-        stretch.faults.push_back((end, took));
-        stretch.took = stretch.took.saturating_add(took);
-        while let Some((before, took)) = stretch.faults.front()
+        let recent = self.threads.entry(thread.unwrap_or(0)).or_default();
+        recent.faults.push_back((end, took));
+        recent.took = recent.took.saturating_add(took);
+        while let Some((before, took)) = recent.faults.front()
             && end.since(*before) >= length
         {
-            stretch.took = stretch.took.saturating_sub(*took);
-            stretch.faults.pop_front();
+            recent.took = recent.took.saturating_sub(*took);
+            recent.faults.pop_front();
         }
-        let burst = stretch.took >= length.0.div_ceil(2);
+        let burst = recent.took >= length.0.div_ceil(2);
         if burst {
             self.spikes.bursts += 1;
-            *stretch = Stretch::default();
+            *recent = RecentFaults::default();
         }
         burst
     }

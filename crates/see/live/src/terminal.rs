@@ -67,7 +67,7 @@ const ESCAPE: u8 = 27;
 
 /// What the user wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
+enum UserAction {
     Nothing,
     Draw,
     Suspend,
@@ -80,10 +80,10 @@ impl View {
         Self { theme, interval, hidden: Vec::new(), held: false, help: false }
     }
 
-    fn key(&mut self, key: u8) -> Wish {
+    fn key(&mut self, key: u8) -> UserAction {
         match key {
-            b'q' | CTRL_C => return Wish::Quit,
-            CTRL_Z => return Wish::Suspend,
+            b'q' | CTRL_C => return UserAction::Quit,
+            CTRL_Z => return UserAction::Suspend,
             ESCAPE => self.help = false,
             b'?' | b'h' => self.help = !self.help,
             b' ' | b'p' => self.held = !self.held,
@@ -96,23 +96,23 @@ impl View {
                     None => self.hidden.push(pane),
                 }
             }
-            _ => return Wish::Nothing,
+            _ => return UserAction::Nothing,
         }
-        Wish::Draw
+        UserAction::Draw
     }
 
     /// What keys come to: the last wish, or the first that ends something.
-    fn keys(&mut self, bytes: &[u8]) -> Wish {
+    fn keys(&mut self, bytes: &[u8]) -> UserAction {
         // An arrow or the like: several bytes that begin with the escape key's.
         if let [ESCAPE, _, ..] = bytes {
-            return Wish::Nothing;
+            return UserAction::Nothing;
         }
-        let mut last = Wish::Nothing;
+        let mut last = UserAction::Nothing;
         for byte in bytes {
             match self.key(*byte) {
-                Wish::Nothing => {}
-                wish @ (Wish::Quit | Wish::Suspend) => return wish,
-                wish @ Wish::Draw => last = wish,
+                UserAction::Nothing => {}
+                action @ (UserAction::Quit | UserAction::Suspend) => return action,
+                action @ UserAction::Draw => last = action,
             }
         }
         last
@@ -277,27 +277,27 @@ pub fn watch(
         let until = if feed.condition().over { next } else { next.min(feed.due()) };
         let wait = until.saturating_duration_since(Instant::now());
         poll::sleep(&[keyboard.as_fd(), signalled.as_fd()], wait)?;
-        let mut wish = match pressed(&keyboard) {
+        let mut action = match pressed(&keyboard) {
             Some(keys) => view.keys(&keys),
             None => return Ok(()),
         };
         while let Some(received) = signals.wait(Duration::ZERO)? {
             match received.signal {
-                signal if signal::ENDS.contains(&signal) => wish = Wish::Quit,
-                signal if signal::STOPS.contains(&signal) => wish = Wish::Suspend,
-                signal::RESIZED => wish = wish.max(Wish::Draw),
+                signal if signal::ENDS.contains(&signal) => action = UserAction::Quit,
+                signal if signal::STOPS.contains(&signal) => action = UserAction::Suspend,
+                signal::RESIZED => action = action.max(UserAction::Draw),
                 signal::CHILD | signal::CONTINUE => {}
                 other => feed.pass_on(other),
             }
         }
-        match wish {
-            Wish::Quit => return Ok(()),
-            Wish::Nothing => {}
-            Wish::Draw => {
+        match action {
+            UserAction::Quit => return Ok(()),
+            UserAction::Nothing => {}
+            UserAction::Draw => {
                 feed.set_interval(view.interval);
                 draw(&mut shown, feed, state, view, &surroundings)?;
             }
-            Wish::Suspend => {
+            UserAction::Suspend => {
                 drop(shown);
                 signal::stop_myself()?;
                 shown = Screen::enter()?;
@@ -355,15 +355,15 @@ mod tests {
     fn keys_do_what_the_last_line_says() {
         let theme = Theme { colour: false, unicode: false };
         let mut view = View::new(theme, Duration::from_secs(1));
-        assert_eq!(view.keys(b"q"), Wish::Quit);
-        assert_eq!(view.keys(b"x\x03"), Wish::Quit);
-        assert_eq!(view.keys(b"\x1a"), Wish::Suspend);
-        assert_eq!(view.keys(b"c"), Wish::Nothing);
-        assert_eq!((view.keys(b"?"), view.help), (Wish::Draw, true));
-        assert_eq!((view.keys(b"\x1b"), view.help), (Wish::Draw, false));
+        assert_eq!(view.keys(b"q"), UserAction::Quit);
+        assert_eq!(view.keys(b"x\x03"), UserAction::Quit);
+        assert_eq!(view.keys(b"\x1a"), UserAction::Suspend);
+        assert_eq!(view.keys(b"c"), UserAction::Nothing);
+        assert_eq!((view.keys(b"?"), view.help), (UserAction::Draw, true));
+        assert_eq!((view.keys(b"\x1b"), view.help), (UserAction::Draw, false));
         // Arrows, and a key with Alt.
         for other in [&b"\x1b[A"[..], b"\x1bOq", b"\x1bq"] {
-            assert_eq!(view.keys(other), Wish::Nothing);
+            assert_eq!(view.keys(other), UserAction::Nothing);
         }
         for (key, hidden) in [
             (b"2", &[Pane::Memory][..]),

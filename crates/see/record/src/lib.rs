@@ -5,12 +5,12 @@
 #[macro_use]
 extern crate pagemill_launch;
 
-#[cfg(target_arch = "x86_64")]
-pub mod both;
 pub mod free_memory;
 pub mod kernel_scores;
 pub mod malloc_free;
 pub mod malloc_reader;
+#[cfg(target_arch = "x86_64")]
+pub mod paired;
 pub mod recorders;
 pub mod sampler;
 pub mod summary;

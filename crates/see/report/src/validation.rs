@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use pagemill_analysis::validate::{Difference, KINDS, MOST, Tally, Validation, ValidationView};
 use pagemill_launch::context::recording;
 use pagemill_model::Source as _;
-use pagemill_record::both::{EXACT, FAULTS};
+use pagemill_record::paired::{EXACT, FAULTS};
 use serde_json::{Value, json};
 
 use crate::draw::text;

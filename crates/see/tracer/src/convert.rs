@@ -40,7 +40,7 @@ use crate::calls::{
     WIPE_ON_FORK, call,
 };
 use crate::copy::{copy, copy_data, own_copies};
-use crate::descriptors::{Opening, Own, Session};
+use crate::descriptors::{Descriptors, Opening, Session};
 use crate::inject::{Injection, Site, checked, refused};
 use crate::layout::{OURS, guard, in_resident, map_over, of_image, own_file, stays, watch_all};
 use crate::process::{ForkAdvice, Inherited, Process, end_helpers, fresh};
@@ -113,7 +113,7 @@ impl Tracer {
             origin,
             granule,
             arm: granule == Granule::Page && !self.source.tells_writes(),
-            injection: &Injection::with_way_back(thread, &site)?,
+            injection: &Injection::with_trampoline(thread, &site)?,
             untraced: &mut self.untraced,
             started: None,
         };
@@ -153,7 +153,7 @@ impl Process {
     pub(crate) fn revive(&mut self, thread: Pid, keeper: Option<&Keeper>) -> Result<()> {
         self.control.begin_again();
         let site = Site::find(&self.linux, self.pid)?;
-        let injection = Injection::with_way_back(thread, &site)?;
+        let injection = Injection::with_trampoline(thread, &site)?;
         (self.injector, self.mapper) =
             start(&self.linux, self.pid, &injection, (&self.control, keeper))?;
         self.injector_on.set(None);
@@ -211,7 +211,7 @@ impl Conversion<'_> {
         }
     }
 
-    fn finished(&self, control: Shared, own: &Own, changed: Changed) -> Result<Process> {
+    fn finished(&self, control: Shared, own: &Descriptors, changed: Changed) -> Result<Process> {
         let mut process = Process {
             linux: self.linux.clone(),
             pid: self.pid,
@@ -261,7 +261,7 @@ impl Conversion<'_> {
 
     /// What was changed of a program that has not begun, or of a child: private again, over the file that nobody else
     /// has.
-    fn undo(&self, own: &Own) -> Result<()> {
+    fn undo(&self, own: &Descriptors) -> Result<()> {
         for mapping in self.linux.maps(self.pid)? {
             if mapping.shared && mapping.name.starts_with(OURS) && !in_resident(&mapping) {
                 self.injection.one(&map_over(&mapping, PRIVATE, own.memory, mapping.offset))?;
@@ -270,7 +270,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    fn change(&mut self, pidfd: &OwnedFd, control: &Control, own: &Own) -> Result<Changed> {
+    fn change(&mut self, pidfd: &OwnedFd, control: &Control, own: &Descriptors) -> Result<Changed> {
         // As it knows itself.
         let numbers = self.linux.numbers(self.pid)?;
         let process = numbers.last().copied().unwrap_or(self.pid).0 as i32;

@@ -35,7 +35,7 @@ const OPENED: [&str; 5] = [
 ];
 
 /// Descriptors in the program.
-pub(crate) struct Own {
+pub(crate) struct Descriptors {
     pub(crate) first: u32,
     pub(crate) memory: i64,
     pub(crate) userfault: i64,
@@ -115,7 +115,11 @@ impl Opening<'_> {
     }
 
     /// Opens what our code in the program needs, at numbers that the program does not use.
-    pub(crate) fn descriptors(&mut self, process: &OwnedFd, control: &Control) -> Result<Own> {
+    pub(crate) fn descriptors(
+        &mut self,
+        process: &OwnedFd,
+        control: &Control,
+    ) -> Result<Descriptors> {
         self.close_parents(control)?;
         let patience = crate::for_test("PAGEMILL_TEST_PATIENCE").unwrap_or(SIGN_OF_LIFE);
         // From the call that filters on somebody must answer if we are killed.
@@ -155,7 +159,7 @@ impl Opening<'_> {
             let (object, why) = ("descriptors in the program", "some are missing");
             return Err(Error::new(Kind::Other, "open", object, why));
         };
-        Ok(Own { first, memory, userfault, pagemap, maps, wake, listener })
+        Ok(Descriptors { first, memory, userfault, pagemap, maps, wake, listener })
     }
 
     /// Whether all of it was opened.

@@ -136,7 +136,7 @@ impl Process {
         in_child.extend(advised);
         in_child.push(call(USERFAULTFD, [watched::OPEN_FLAGS]));
         let _lifted = LimitGuard::of(child);
-        let injection = Injection::with_way_back(child, &Site::find(linux, child)?)?;
+        let injection = Injection::with_trampoline(child, &Site::find(linux, child)?)?;
         let done = injection.list(&self.control, &in_child).and_then(|results| {
             let fd = results.last().copied().unwrap_or(-1);
             let watched = self.watch_child(linux, child, fd, granule);

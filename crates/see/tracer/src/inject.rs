@@ -1,7 +1,7 @@
 //! System calls made by a stopped thread, as if the program had made them.
 //!
 //! ```text
-//!  before a call    its registers are noted, by the tracer and in code of ours (`way_back`); signals are blocked
+//!  before a call    its registers are noted, by the tracer and in code of ours (`trampoline`); signals are blocked
 //!  at the call's end    it stops; registers and blocked signals are put back
 //!  the tracer is killed meanwhile    it makes the call, and the code puts registers and blocked signals back
 //! ```
@@ -16,7 +16,7 @@ use pagemill_model::Pid;
 
 use crate::PATIENCE;
 use crate::calls::{CLONE, Call, call, failed};
-use crate::way_back::{BEGINNING, MARK, WAY_BACK, way_back};
+use crate::trampoline::{BEGINNING, MARK, TRAMPOLINE, trampoline};
 
 /// Bytes of a `syscall` instruction.
 const INSTRUCTION: u64 = 2;
@@ -27,7 +27,7 @@ pub(crate) struct Injection {
     thread: Pid,
     registers: Registers,
     mask: u64,
-    /// Where its way back stands in the program; 0: it has none, and ends with the tracer.
+    /// Where its trampoline stands in the program; 0: it has none, and ends with the tracer.
     site: u64,
 }
 
@@ -40,16 +40,16 @@ impl Injection {
     }
 
     /// Takes over `thread`, stopped as for [`Self::begin`], which finds back by itself if the tracer dies.
-    pub(crate) fn with_way_back(thread: Pid, site: &Site) -> Result<Self> {
+    pub(crate) fn with_trampoline(thread: Pid, site: &Site) -> Result<Self> {
         let plain = Self::begin(thread)?;
-        ptrace::poke(thread, site.instruction, &way_back(&plain.registers, plain.mask))?;
+        ptrace::poke(thread, site.instruction, &trampoline(&plain.registers, plain.mask))?;
         Ok(Self { site: site.instruction, ..plain })
     }
 
     /// Makes the thread go on at another place until it leaves a system call whose instruction ends at `end`, and puts
     /// it back; the registers that it had there.
     fn run(&self, registers: &Registers, end: u64) -> Result<Registers> {
-        // In this order: whenever the tracer dies, the way back puts right what has been changed.
+        // In this order: whenever the tracer dies, the trampoline puts right what has been changed.
         ptrace::set_registers(self.thread, registers)?;
         ptrace::set_signal_mask(self.thread, u64::MAX)?;
         let there = self.comes_to(end)?;
@@ -82,7 +82,7 @@ impl Injection {
         registers
     }
 
-    /// One system call at a `syscall` instruction of the program itself, or of the way back.
+    /// One system call at a `syscall` instruction of the program itself, or of the trampoline.
     pub(crate) fn step(&self, call: &Call, instruction: u64) -> Result<i64> {
         let there = self.run(&self.call(call, instruction), instruction + INSTRUCTION)?;
         Ok(there.rax as i64)
@@ -152,7 +152,7 @@ pub(crate) fn refused(action: &'static str, thread: Pid, result: i64) -> Error {
 /// What every program has in its vDSO, the last page of which is not full.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// Where a way back stands or may be written, which begins with a `syscall` instruction.
+    /// Where a trampoline stands or may be written, which begins with a `syscall` instruction.
     pub(crate) instruction: u64,
     /// A byte 0: an empty text.
     pub(crate) empty_text: u64,
@@ -170,7 +170,7 @@ impl Site {
             .ok_or_else(|| missing("it has no vDSO (boot without vdso=0)"))?;
         let mut code = vec![0; vdso.len() as usize];
         process_vm::read(pid, vdso.start, &mut code)?;
-        let room = code.len().checked_sub(WAY_BACK).filter(|&at| {
+        let room = code.len().checked_sub(TRAMPOLINE).filter(|&at| {
             let there = &code[at..];
             there.iter().all(|&byte| byte == 0) || there.starts_with(&BEGINNING)
         });

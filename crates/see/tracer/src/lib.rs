@@ -18,13 +18,13 @@
 //! | `question` | a system call that is asked about |
 //! | `layout` | what a mapping is |
 //! | `pins` | what ties a process to its pages |
-//! | `way_back` | how a stopped thread goes on if the tracer dies while it makes a call for it |
+//! | `trampoline` | how a stopped thread goes on if the tracer dies while it makes a call for it |
 //! | `inject` | system calls made by a stopped thread |
 //! | `copy` | the bytes of memory, copied while nobody writes them |
 //! | `events` | faults one by one, by the best way that works |
 //! | `trace` | what a trace is to be like, who takes what it finds |
 //! | `process` | a traced process: its injector, its scans |
-//! | `ask` | system calls that the mapper leaves to the tracer |
+//! | `deferred_calls` | system calls that the mapper leaves to the tracer |
 //! | `fork` | copy on write for children, by freezing both sides |
 //! | `child` | a forked child, until its memory is its own |
 //! | `convert` | the change of a program's memory at exec |
@@ -34,7 +34,7 @@
 //! | `hold` | threads stopped together |
 //! | `adopt` | children parted from their parents, and given memory of their own |
 //! | `stops`, `answers` | what threads say, and what mappers are answered |
-//! | `outside` | the loop for what is watched from outside |
+//! | `page_out_loop` | the loop for what is watched from outside |
 //! | `attach` | a running program taken over, and let go |
 //! | `rescue` | the memory of a program made its own after all that ran for us there was killed |
 //! | `withdraw` | one process let go by itself, for a tracer of its own |
@@ -55,12 +55,12 @@ mod adopt;
 pub mod advise;
 mod answers;
 mod arguments;
-mod ask;
 mod attach;
 mod calls;
 mod child;
 mod convert;
 mod copy;
+mod deferred_calls;
 mod descriptors;
 mod events;
 pub mod exact;
@@ -70,8 +70,8 @@ mod hold;
 mod inject;
 mod interval;
 mod layout;
-mod outside;
 mod page_out;
+mod page_out_loop;
 mod pins;
 mod process;
 mod question;
@@ -80,14 +80,14 @@ mod stopped;
 mod stops;
 mod trace;
 mod tracer;
-mod way_back;
+mod trampoline;
 mod withdraw;
 
 pub use events::FaultSource;
 pub use interval::Interval;
 pub use layout::not_traced;
 pub use pagemill_kernel::trace::bpf::accesses::Access;
-pub use trace::{Ended, Options, Sink, Stopped, Taken, Untraced};
+pub use trace::{Ended, Options, Sink, SinkResult, Stopped, Untraced};
 pub use tracer::Tracer;
 
 use std::time::Duration;

@@ -47,7 +47,7 @@ pub(crate) fn rescue(thread: Pid, unmake: &dyn Fn()) -> Result<()> {
     let own = |mapping: &Mapping| mapping.name.starts_with(OURS) && !in_resident(mapping);
     let site = Site::find(&linux, pid)?;
     let calm = calm(&held.0).ok_or_else(|| gone(pid))?;
-    let injection = Injection::with_way_back(calm, &site)?;
+    let injection = Injection::with_trampoline(calm, &site)?;
     let pagemap = Pagemap::open(&linux, pid)?;
     for mapping in linux.maps(pid)?.iter().filter(|mapping| own(mapping)) {
         make_own(pid, (mapping, &memory), &pagemap, |call| injection.one(call))?;

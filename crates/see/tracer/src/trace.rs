@@ -72,24 +72,24 @@ impl Untraced {
 }
 
 /// Whether the sink wants more.
-pub type Taken = std::result::Result<(), Stopped>;
+pub type SinkResult = std::result::Result<(), Stopped>;
 
 /// Who takes what the tracer finds; what it has no use for it need not name.
 pub trait Sink {
     /// A fault: the first access to a page in an interval, or its first write.
-    fn access(&mut self, _access: &Access) -> Taken {
+    fn access(&mut self, _access: &Access) -> SinkResult {
         Ok(())
     }
     /// The end of an interval of a process.
-    fn interval(&mut self, _interval: Interval) -> Taken {
+    fn interval(&mut self, _interval: Interval) -> SinkResult {
         Ok(())
     }
     /// A process is traced from now on; its memory was laid out like this.
-    fn process(&mut self, _pid: Pid, _mappings: &[Mapping]) -> Taken {
+    fn process(&mut self, _pid: Pid, _mappings: &[Mapping]) -> SinkResult {
         Ok(())
     }
     /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
-    fn forked(&mut self, _parent: Pid, _child: Pid) -> Taken {
+    fn forked(&mut self, _parent: Pid, _child: Pid) -> SinkResult {
         Ok(())
     }
 }

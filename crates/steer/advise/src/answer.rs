@@ -7,7 +7,7 @@ use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::arm::{Arm, State};
-use crate::glance::grouped;
+use crate::estimates::grouped;
 use crate::lever::Start;
 use crate::observation::{RunObservation, bytes, seconds, wrapped};
 use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};

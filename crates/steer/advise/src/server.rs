@@ -46,7 +46,7 @@ const REST: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(20);
 
 /// What came of it.
-pub(crate) struct Asked {
+pub(crate) struct LoadOutcome {
     /// From the start of the server to that of the client, seconds.
     pub from: f64,
     /// How long the client asked.
@@ -66,7 +66,7 @@ pub(crate) fn ask(
     load: &Load,
     signals: &Signals,
     beat: Heartbeat<'_>,
-) -> Result<Asked> {
+) -> Result<LoadOutcome> {
     let begun = Instant::now();
     let alive = wait_until_ready(linux, server, signals, beat)?;
     let from = begun.elapsed().as_secs_f64();
@@ -101,7 +101,7 @@ pub(crate) fn ask(
     }
     stop(server)?;
     let [out, err] = said.map(Reading::end);
-    Ok(Asked { from, wall, used, said: [out?, err?], failed })
+    Ok(LoadOutcome { from, wall, used, said: [out?, err?], failed })
 }
 
 /// That a server has ended too early, and what to do where it did so as if all was well.

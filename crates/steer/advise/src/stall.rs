@@ -46,7 +46,7 @@ pub(crate) struct Stall<'a> {
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum StallState {
     /// Nothing that is worth a word, or what has been told.
     Nothing,
     /// It has rested for a while.
@@ -64,7 +64,7 @@ impl<'a> Stall<'a> {
     }
 
     /// One look, at `now`.
-    pub fn sample(&mut self, now: Instant) -> Found {
+    pub fn sample(&mut self, now: Instant) -> StallState {
         let pids = descendants(self.linux, &[self.pid]);
         let stats: Vec<_> = pids.iter().filter_map(|pid| self.linux.stat(*pid).ok()).collect();
         let cpu: f64 = stats.iter().map(|stat| (stat.user + stat.system).as_secs_f64()).sum();
@@ -73,25 +73,25 @@ impl<'a> Stall<'a> {
         let works = (cpu - self.worked.1).abs() > rested.as_secs_f64() * PART;
         if works || stats.iter().any(|stat| stat.state == 'R') {
             self.worked = (now, cpu);
-            return Found::Nothing;
+            return StallState::Nothing;
         }
         if rested >= STOPPED && stats.iter().any(|stat| stat.state == 'T') {
-            return Found::Stopped;
+            return StallState::Stopped;
         }
         if rested >= RESTS
             && pids.iter().any(|pid| self.linux.waits_for_typing(*pid).unwrap_or(false))
         {
-            return Found::Stopped;
+            return StallState::Stopped;
         }
         if rested >= self.most {
-            return Found::Idle;
+            return StallState::Idle;
         }
         if self.told || rested < RESTS {
-            return Found::Nothing;
+            return StallState::Nothing;
         }
         self.told = true;
         let listens = pids.iter().any(|pid| self.linux.listens(*pid).unwrap_or(false));
-        Found::Rests(if listens { Waits::Clients } else { Waits::Something })
+        StallState::Rests(if listens { Waits::Clients } else { Waits::Something })
     }
 }
 
@@ -135,10 +135,10 @@ mod tests {
             let sleeper = sleeper(input);
             let mut stall = Stall::begin(&linux, Pid(sleeper.id()), IDLE);
             let later = |seconds| Instant::now() + Duration::from_secs(seconds);
-            assert_eq!(stall.sample(later(5)), Found::Nothing, "not long enough");
-            assert_eq!(stall.sample(later(20)), Found::Rests(waits));
-            assert_eq!(stall.sample(later(40)), Found::Nothing, "told once");
-            assert_eq!(stall.sample(later(61)), Found::Idle);
+            assert_eq!(stall.sample(later(5)), StallState::Nothing, "not long enough");
+            assert_eq!(stall.sample(later(20)), StallState::Rests(waits));
+            assert_eq!(stall.sample(later(40)), StallState::Nothing, "told once");
+            assert_eq!(stall.sample(later(61)), StallState::Idle);
             end(sleeper);
         }
     }
@@ -155,7 +155,7 @@ mod tests {
             assert!(begun.elapsed() < end_of_patience);
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(5)), Found::Stopped);
+        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(5)), StallState::Stopped);
         end(sleeper);
         let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let mut stall = Stall::begin(&linux, Pid(busy.id()), IDLE);
@@ -163,7 +163,7 @@ mod tests {
             assert!(begun.elapsed() < end_of_patience);
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(20)), Found::Nothing);
+        assert_eq!(stall.sample(Instant::now() + Duration::from_secs(20)), StallState::Nothing);
         end(busy);
     }
 }

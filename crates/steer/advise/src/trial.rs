@@ -32,8 +32,8 @@ use crate::ending::stop;
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::rule::{COUNTED, Figures};
-use crate::server::{Asked, Load, ask};
-use crate::stall::{Found, Heartbeat, Stall};
+use crate::server::{Load, LoadOutcome, ask};
+use crate::stall::{Heartbeat, Stall, StallState};
 
 /// What the command starts may outlive it by this much and is not left behind.
 const LINGER: Duration = Duration::from_millis(200);
@@ -213,7 +213,7 @@ impl Stage<'_> {
         child: &mut Child,
         manner: Manner,
         beat: Heartbeat<'_>,
-    ) -> Result<(Ending, Option<Asked>)> {
+    ) -> Result<(Ending, Option<LoadOutcome>)> {
         let Some(load) = self.load else { return Ok((self.wait(child, manner, beat)?, None)) };
         let asked = ask(&self.target.linux, child, load, self.signals, beat)?;
         let ending = asked.failed.clone().map_or(Ending::Served, Ending::Failed);
@@ -256,17 +256,17 @@ impl Stage<'_> {
                 return Err(Interrupted(signal).into());
             }
             match stall.sample(Instant::now()) {
-                Found::Stopped => {
+                StallState::Stopped => {
                     stop(child)?;
                     return Ok(Ending::Stopped);
                 }
-                Found::Idle => {
+                StallState::Idle => {
                     stop(child)?;
                     return Ok(Ending::Idle);
                 }
                 // Under levers it does as it did when it was looked at first.
-                Found::Rests(waits) if manner.marks => beat(Some(waits)),
-                Found::Rests(_) | Found::Nothing => beat(None),
+                StallState::Rests(waits) if manner.marks => beat(Some(waits)),
+                StallState::Rests(_) | StallState::Nothing => beat(None),
             }
         }
     }

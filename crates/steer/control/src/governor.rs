@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use pagemill_kernel::memory::ksm::{Run, Settings};
-use pagemill_kernel::settings::ksm_loan::{Loan, Taken};
+use pagemill_kernel::settings::ksm_loan::{Loan, TakeOutcome};
 use pagemill_kernel::{Linux, Result, settings::loan};
 use pagemill_model::Pid;
 
@@ -86,8 +86,8 @@ impl Governor {
     /// Borrows `ksmd`. Needs root.
     pub fn start(linux: &Linux) -> Result<Start> {
         Ok(match Loan::take(linux, &loan::directory(linux))? {
-            Taken::Running(_) => Start::Running,
-            Taken::Borrowed(loan) => Start::Governor(Box::new(Self {
+            TakeOutcome::Running(_) => Start::Running,
+            TakeOutcome::Borrowed(loan) => Start::Governor(Box::new(Self {
                 linux: linux.clone(),
                 loan,
                 members: BTreeMap::new(),

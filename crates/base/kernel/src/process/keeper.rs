@@ -288,7 +288,7 @@ fn keep(
         helper.answer_held(told);
     }
     let latest = if died { told.latest.load(Ordering::Acquire) } else { 0 };
-    let mut lost = Lost::near(&listener, latest);
+    let mut lost = UnansweredCalls::near(&listener, latest);
     loop {
         let idle = mappers.is_empty() && lost.calls.is_empty();
         let called = readable(&listener, Duration::from_secs(if idle { 3600 } else { 1 }));
@@ -419,12 +419,12 @@ fn received_by(process: Pid) -> Option<Notified> {
 }
 
 /// Calls that somebody received and died without answering, whose callers are not known.
-struct Lost {
+struct UnansweredCalls {
     calls: Vec<u64>,
     since: Instant,
 }
 
-impl Lost {
+impl UnansweredCalls {
     /// Those that are under way near this one, if one is known.
     fn near(listener: &OwnedFd, latest: u64) -> Self {
         /// Numbers before and after the latest that is known.

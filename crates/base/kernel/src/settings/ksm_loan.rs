@@ -53,7 +53,7 @@ pub type Loan = loan::Loan<Settings>;
 
 /// What [`Loan::take`] came to.
 #[derive(Debug)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// `ksmd` runs already, by somebody else's will: its settings are not ours to change.
     Running(Settings),
     /// It is on loan until the value is dropped.
@@ -63,20 +63,20 @@ pub enum Taken {
 impl loan::Loan<Settings> {
     /// Borrows `ksmd`; the journal lives in `directory`, which should not survive a reboot
     /// ([`loan::directory`]), as the settings do not.
-    pub fn take(linux: &Linux, directory: &Path) -> Result<Taken> {
+    pub fn take(linux: &Linux, directory: &Path) -> Result<TakeOutcome> {
         // A borrower starts `ksmd` only while a journal exists, so this needs no lock: and hence no
         // right to take one.
         if loan::Journal::<Settings>::load(directory, NAME)?.is_none() {
             let found = linux.ksm_settings()?;
             if found.run == Run::Merge {
-                return Ok(Taken::Running(found));
+                return Ok(TakeOutcome::Running(found));
             }
         }
         let find = || linux.ksm_settings();
         let runs = |found: &Settings| found.run == Run::Merge;
         Ok(match Self::take_unless(linux, directory, NAME, find, runs)? {
-            Ok(loan) => Taken::Borrowed(loan),
-            Err(found) => Taken::Running(found),
+            Ok(loan) => TakeOutcome::Borrowed(loan),
+            Err(found) => TakeOutcome::Running(found),
         })
     }
 
@@ -134,8 +134,8 @@ mod tests {
 
     fn borrow(linux: &Linux, directory: &Path) -> Loan {
         match Loan::take(linux, directory).unwrap() {
-            Taken::Borrowed(loan) => loan,
-            Taken::Running(settings) => panic!("ksmd is said to run: {settings:?}"),
+            TakeOutcome::Borrowed(loan) => loan,
+            TakeOutcome::Running(settings) => panic!("ksmd is said to run: {settings:?}"),
         }
     }
 
@@ -210,8 +210,8 @@ mod tests {
         linux.write("/sys/kernel/mm/ksm/run", "1").unwrap();
         let before = linux.ksm_settings().unwrap();
         match Loan::take(&linux, &directory).unwrap() {
-            Taken::Running(settings) => assert_eq!(settings, before),
-            Taken::Borrowed(_) => panic!("it was borrowed"),
+            TakeOutcome::Running(settings) => assert_eq!(settings, before),
+            TakeOutcome::Borrowed(_) => panic!("it was borrowed"),
         }
         assert_eq!(linux.ksm_settings().unwrap(), before);
         assert!(!Journal::path(&directory, NAME).exists());

@@ -13,12 +13,12 @@ use anyhow::{Context as _, Result};
 pub use arguments::Arguments;
 use arguments::Goal;
 use pagemill_advise::counted::{self, Counted};
-use pagemill_advise::glance;
+use pagemill_advise::estimates;
 use pagemill_advise::lever::Start;
 use pagemill_advise::rule::{Goal as Wanted, LEAST};
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::slower::{Tier, Touches};
+use pagemill_advise::slower_memory::{Tier, Touches};
 use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -212,7 +212,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         (Some(path), _) => return recorded(linux, path, arguments),
         (None, Some(pid)) => {
             let signals = Signals::block(signal::ENDS)?;
-            glance::process(linux, pid, time(arguments.time), &signals)
+            estimates::process(linux, pid, time(arguments.time), &signals)
         }
         (None, None) => anyhow::bail!("name a command (-- CMD), a process (-p PID) or a recording"),
     };
@@ -236,7 +236,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let meta = reader.meta().clone();
     let rows = |dataset: &str| meta.parts.get(dataset).map_or(0, |parts| parts.rows);
     let intervals = rows("touched") > 1;
-    let mut seen = (rows("heap") > 0 || !intervals).then(|| glance::Recorded::begin(&meta));
+    let mut seen = (rows("heap") > 0 || !intervals).then(|| estimates::Recorded::begin(&meta));
     let mut touches = intervals.then(|| Touches::begin(&meta));
     let mut program = intervals.then(|| Program::begin(path, &meta)).transpose()?;
     if meta.threads.is_some() {
@@ -265,7 +265,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
                 "conclusion": null, "not_again": null, "interrupted": false,
             })
         };
-        let mut answer = seen.as_ref().map_or_else(nothing, glance::Estimates::json);
+        let mut answer = seen.as_ref().map_or_else(nothing, estimates::Estimates::json);
         answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
         crate::answer::print("advise-estimates", answer)?;
         return Ok(Exit::Ok);

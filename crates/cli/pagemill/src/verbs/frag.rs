@@ -24,11 +24,11 @@ Examples:
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES)]
 pub struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Command {
     /// Scores of each node, zone and order; pages hidden on the processors' lists; mobility
     Show(show::Arguments),
     /// Fragment free memory to a chosen degree, for as long as a program runs or until a signal comes
@@ -40,9 +40,9 @@ enum What {
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let outcome = match &arguments.what {
-        What::Show(arguments) => show::run(arguments),
-        What::Induce(arguments) => induce::run(arguments),
-        What::Compact(arguments) => compact::run(arguments),
+        Command::Show(arguments) => show::run(arguments),
+        Command::Induce(arguments) => induce::run(arguments),
+        Command::Compact(arguments) => compact::run(arguments),
     };
     match permitted(outcome) {
         Err(error) if kind(&error) == Some(Kind::Unsupported) => {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use pagemill_control::tier::shown;
+use pagemill_control::tier::presentation;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::suspended::Suspended;
@@ -194,7 +194,7 @@ impl Around {
 
     fn measure(&mut self) -> Surroundings {
         let pressure = self.pressure.since(&self.linux);
-        Surroundings { tiers: shown::lines(&self.linux), pressure }
+        Surroundings { tiers: presentation::lines(&self.linux), pressure }
     }
 }
 
@@ -208,7 +208,7 @@ fn command(linux: &Linux, words: &[OsString], interval: Duration, redact: bool) 
     };
     let signals = signals()?;
     signals.restore_in(&mut command);
-    let mut kept = Kept::redirect(&mut command)?;
+    let mut kept = RedirectedOutput::redirect(&mut command)?;
     let suspended = match Suspended::spawn(command)? {
         Ok(suspended) => suspended,
         Err(error) => return Ok(prepare::cannot_execute(&path, &error)),
@@ -260,7 +260,7 @@ fn view_of(
 }
 
 /// Waits for the command, prints what it prints, and passes signals on.
-fn attend(child: &mut Child, signals: &Signals, kept: &mut Kept) -> Result<ExitStatus> {
+fn attend(child: &mut Child, signals: &Signals, kept: &mut RedirectedOutput) -> Result<ExitStatus> {
     let (pid, mut said) = (Pid(child.id()), false);
     supervise::pass_on(signals, pid, Duration::from_millis(100), || {
         let status = child.try_wait()?;
@@ -274,13 +274,13 @@ fn attend(child: &mut Child, signals: &Signals, kept: &mut Kept) -> Result<ExitS
 }
 
 /// What a command printed to the terminal while the screen was shown.
-struct Kept {
+struct RedirectedOutput {
     /// Where it is, and how much of it was printed.
     file: Option<(File, u64)>,
     terminal: Option<File>,
 }
 
-impl Kept {
+impl RedirectedOutput {
     /// Sends those of the command's streams that are the terminal elsewhere.
     fn redirect(command: &mut Command) -> Result<Self> {
         if std::io::stdin().is_terminal() {

@@ -7,11 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use pagemill_experiments::apart::Tables as _;
 use pagemill_experiments::fleet::engine::Engine;
 use pagemill_experiments::fleet::matrix;
 use pagemill_experiments::fleet::one_cell;
-use pagemill_experiments::fleet::scripts::Here;
+use pagemill_experiments::fleet::scripts::SubmitHost;
 use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::arm::Machine;
 use pagemill_experiments::reproduce::input::Inputs;
@@ -21,9 +20,10 @@ use pagemill_experiments::reproduce::machine;
 use pagemill_experiments::reproduce::plan::{Plan, say_skipped};
 use pagemill_experiments::reproduce::run::{self, Run};
 use pagemill_experiments::reproduce::store::Store;
-use pagemill_experiments::reproduce::summary::{self, Circumstances, Shown, Summary};
+use pagemill_experiments::reproduce::summary::{self, Circumstances, ShownExperiment, Summary};
 use pagemill_experiments::reproduce::target::{ENDING, Stage};
 use pagemill_experiments::scoreboard::Scoreboard;
+use pagemill_experiments::tabled::Tables as _;
 use pagemill_experiments::{colloid, moca};
 use pagemill_kernel::{Linux, process::signal};
 use pagemill_launch::exit::Exit;
@@ -96,7 +96,7 @@ impl Arguments {
             machine: facts,
             skipped: plan.skipped.clone(),
         };
-        let summary = summary::summarise(&Shown::of(&plan), &finished, circumstances)?;
+        let summary = summary::summarise(&ShownExperiment::of(&plan), &finished, circumstances)?;
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         run::files(&store, &summary, &run, None)?;
         // One that was sent again, as timeout(1) does, does not cut off the tables.
@@ -137,7 +137,7 @@ impl Arguments {
         let results = std::path::absolute(self.directory()).context("the results directory")?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let linux = Linux::live();
-        let here = Here { linux: &linux, executable: &executable, results: &results };
+        let here = SubmitHost { linux: &linux, executable: &executable, results: &results };
         let is_known = results.join(matrix::FILE).exists();
         let left = match is_known {
             true => matrix.left(&results)?,

@@ -21,9 +21,9 @@ use pagemill_policy::tier::live::Live;
 use crate::policies;
 use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
-use pagemill_control::tier::latency::{Latency, SOURCES, Wanted};
+use pagemill_control::tier::latency::{Latency, LatencySource, SOURCES};
 use pagemill_control::tier::trackers::Track;
-use pagemill_control::tier::{Tiers, doctor, replay, shown, status};
+use pagemill_control::tier::{Tiers, doctor, presentation, replay, status};
 use pagemill_launch::exit::{self, Exit};
 
 const EXAMPLES: &str = "\
@@ -125,7 +125,7 @@ struct Run {
     policy: String,
     /// Where the tiers' latencies come from: auto, uncore, amd-l3, probe, replay:FILE or none
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
-    latency: Wanted,
+    latency: LatencySource,
     /// Who sees what is hot
     #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
     track: Track,
@@ -133,7 +133,7 @@ struct Run {
         "How to act [default: kernel for {}; else move-pages; not with damon]",
         policies::by_faults()
     ))]
-    act: Option<How>,
+    act: Option<ActuatorChoice>,
     /// Move at most this much a second
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     rate: Bytes,
@@ -161,7 +161,7 @@ struct Run {
 
 /// How to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum How {
+enum ActuatorChoice {
     /// Move the pages that the policy names
     MovePages,
     /// Let DAMON move as much as the policy names, hottest or coldest first
@@ -188,8 +188,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 pagemill_launch::stdio::is_verbatim();
                 print!("{}", status::prometheus(&nodes, &daemons));
             } else {
-                let text = || shown::text(&nodes, &daemons);
-                crate::answer::tell(*json, "tier-status", || shown::json(&nodes, &daemons), text)?;
+                let text = || presentation::text(&nodes, &daemons);
+                crate::answer::tell(
+                    *json,
+                    "tier-status",
+                    || presentation::json(&nodes, &daemons),
+                    text,
+                )?;
             }
             Ok(Exit::Ok)
         }
@@ -247,12 +252,14 @@ fn actuator(run: &Run, policy: &Live) -> Result<ActuatorKind> {
         return Ok(ActuatorKind::Tiering);
     }
     Ok(match (run.act, policy.moves_pages()) {
-        (Some(How::Kernel), false) | (None, false) => ActuatorKind::Kernel,
-        (Some(How::MovePages), true) | (None, true) => ActuatorKind::MovePages,
-        (Some(How::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => {
+        (Some(ActuatorChoice::Kernel), false) | (None, false) => ActuatorKind::Kernel,
+        (Some(ActuatorChoice::MovePages), true) | (None, true) => ActuatorKind::MovePages,
+        (Some(ActuatorChoice::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => {
             ActuatorKind::Damos
         }
-        (Some(How::Interleave), true) if policy.needs_latency() => ActuatorKind::Interleave,
+        (Some(ActuatorChoice::Interleave), true) if policy.needs_latency() => {
+            ActuatorKind::Interleave
+        }
         (Some(how), _) => bail!(
             "--act {} does not go with --policy {}; valid: kernel for {}; move-pages for the others; \
              damos for the same, with --track damon; interleave for those that balance ({})",
@@ -269,7 +276,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
     let policy = replay::policy(&run.policy)?;
     let act = actuator(run, &policy)?;
     // A wrong script or recording is said before anything else is.
-    if let Wanted::Replay(_) = run.latency {
+    if let LatencySource::Replay(_) = run.latency {
         Latency::open(linux, Tiers([0, 0]), &run.latency)?;
     }
     if let Some(output) = &run.record {

@@ -11,7 +11,7 @@ use clap::Args;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::Nanos;
-use pagemill_record::both;
+use pagemill_record::paired;
 use pagemill_report::validation;
 use pagemill_tracer::Ended;
 
@@ -99,5 +99,5 @@ fn recorded(arguments: &Arguments, directory: &Path) -> Result<Ended> {
     let interval = arguments.access_interval.max(Nanos(1_000_000)).into();
     let events = arguments.access_events.map(AccessEvents::fault_source);
     let words = arguments.command.get(1..).unwrap_or_default();
-    both::record((&path, words), (interval, events), directory)
+    paired::record((&path, words), (interval, events), directory)
 }

@@ -12,7 +12,6 @@ use pagemill_model::whole;
 use serde_json::Value;
 
 use super::matrix::{self, Matrix};
-use crate::apart::Outcomes;
 use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition;
@@ -20,7 +19,8 @@ use crate::reproduce::experiment;
 use crate::reproduce::keep::{self, CellKey, CellRecord};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
-use crate::reproduce::summary::{self, Circumstances, Shown, Summary};
+use crate::reproduce::summary::{self, Circumstances, ShownExperiment, Summary};
+use crate::tabled::Outcomes;
 use crate::{colloid, registry};
 
 /// The rows that are no figures.
@@ -235,7 +235,7 @@ impl Collected {
             let arms = arm::NAMES.into_iter().filter(ran).collect();
             let repetitions = cells(&experiment.name).map(|(cell, _)| cell.repetition).max();
             let (scale, repetitions) = (first.of.scale, repetitions.unwrap_or(1));
-            shown.push(Shown { experiment, arms, repetitions, scale });
+            shown.push(ShownExperiment { experiment, arms, repetitions, scale });
         }
         let finished: Vec<Finished> =
             self.cells.iter().map(|(cell, kept)| (cell.clone(), kept.clone().outcome())).collect();

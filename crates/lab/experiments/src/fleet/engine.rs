@@ -10,7 +10,7 @@ use pagemill_launch::exit::Exit;
 use pagemill_launch::progress::minutes;
 
 use super::matrix::Matrix;
-use super::scripts::Here;
+use super::scripts::SubmitHost;
 use super::{parallel, slurm};
 use crate::reproduce::chosen::OTHERS;
 use crate::reproduce::experiment;
@@ -70,8 +70,13 @@ impl Engine {
 impl Engine {
     /// What would be submitted, as a script or a line for the shell.
     /// Fails where the name of the results directory cannot be written down.
-    pub fn dry(&self, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<String> {
-        let results = here.results()?;
+    pub fn dry(
+        &self,
+        submitter: &SubmitHost<'_>,
+        matrix: &Matrix,
+        left: &[usize],
+    ) -> Result<String> {
+        let results = submitter.results()?;
         let text = match self {
             Self::Slurm => slurm::script(results, matrix.cells.len(), left, slurm::most()),
             Self::Parallel(hosts) => parallel::line(&parallel::words(results, hosts)) + "\n",
@@ -82,12 +87,17 @@ impl Engine {
 
     /// Writes the matrix and runs the cells that are left.
     /// Fails where files cannot be written, or the engine fails.
-    pub fn submit(&self, here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {
-        let results = here.results;
+    pub fn submit(
+        &self,
+        submitter: &SubmitHost<'_>,
+        matrix: &Matrix,
+        left: &[usize],
+    ) -> Result<Exit> {
+        let results = submitter.results;
         fs::create_dir_all(results)
             .with_context(|| format!("cannot make {}", results.display()))?;
         matrix.write(results)?;
-        here.write()?;
+        submitter.write()?;
         say_skipped(&matrix.skipped);
         if left.is_empty() {
             eprintln!("pagemill: all {} cells are finished", matrix.cells.len());
@@ -95,8 +105,8 @@ impl Engine {
             return Ok(Exit::Ok);
         }
         match self {
-            Self::Slurm => to_slurm(here, matrix, left),
-            Self::Parallel(hosts) => to_parallel(here, matrix, left, hosts),
+            Self::Slurm => to_slurm(submitter, matrix, left),
+            Self::Parallel(hosts) => to_parallel(submitter, matrix, left, hosts),
         }
     }
 }
@@ -110,43 +120,52 @@ fn next(results: &Path) {
     eprintln!("next: pagemill collect {}", results.display());
 }
 
-fn to_slurm(here: &Here<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {
-    let script = slurm::script(here.results()?, matrix.cells.len(), left, slurm::most());
-    slurm::write(here.results, &script)?;
+fn to_slurm(submitter: &SubmitHost<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {
+    let script = slurm::script(submitter.results()?, matrix.cells.len(), left, slurm::most());
+    slurm::write(submitter.results, &script)?;
     for (node, state) in slurm::down() {
         eprintln!("pagemill: node {node} is {state}; its share goes to the others");
     }
-    let job = slurm::submit(here.results)?;
-    eprintln!("pagemill: job {job}: {}; logs in {}/log", amount(matrix, left), here.results()?);
+    let job = slurm::submit(submitter.results)?;
+    eprintln!(
+        "pagemill: job {job}: {}; logs in {}/log",
+        amount(matrix, left),
+        submitter.results()?
+    );
     eprintln!("pagemill: to see it: squeue -j {job}; to end it: scancel {job}");
-    next(here.results);
+    next(submitter.results);
     Ok(Exit::Ok)
 }
 
-fn to_parallel(here: &Here<'_>, matrix: &Matrix, left: &[usize], hosts: &[String]) -> Result<Exit> {
+fn to_parallel(
+    submitter: &SubmitHost<'_>,
+    matrix: &Matrix,
+    left: &[usize],
+    hosts: &[String],
+) -> Result<Exit> {
     let signals = signal::Signals::block(ENDING)?;
-    let (up, down) = parallel::answering(here.executable, hosts, &signals)?;
+    let (up, down) = parallel::answering(submitter.executable, hosts, &signals)?;
     for (host, why) in &down {
         eprintln!("pagemill: host {host} is down after three tries: {why}");
     }
-    parallel::write(here.results, matrix, left)?;
+    parallel::write(submitter.results, matrix, left)?;
     if up.is_empty() {
         eprintln!("pagemill: no host is up; not run:");
         left.iter().for_each(|number| eprintln!("  {}", matrix.cells[number - 1]));
         return Ok(Exit::Unsupported);
     }
     eprintln!("pagemill: {} on {}", amount(matrix, left), up.join(", "));
-    let ended = parallel::run(&parallel::words(here.results()?, &up), &signals)?;
-    let still = matrix.left(here.results)?;
+    let ended = parallel::run(&parallel::words(submitter.results()?, &up), &signals)?;
+    let still = matrix.left(submitter.results)?;
     if !still.is_empty() {
         eprintln!("pagemill: not finished, each tried three times; the same command goes on with:");
     }
     for number in &still {
-        let last = parallel::last(here.results, *number);
+        let last = parallel::last(submitter.results, *number);
         let last = last.map_or(String::new(), |last| format!(" (last {last})"));
         eprintln!("  {}{last}", matrix.cells[number - 1]);
     }
-    next(here.results);
+    next(submitter.results);
     Ok(match (ended, still.is_empty()) {
         (true, _) => Exit::Code(130),
         (false, true) => Exit::Ok,

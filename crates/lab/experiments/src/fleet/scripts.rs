@@ -17,7 +17,7 @@ const EPILOG: &str = include_str!("epilog.sh");
 const CELL: &str = include_str!("cell.sh");
 
 /// The machine that cells are submitted from.
-pub struct Here<'a> {
+pub struct SubmitHost<'a> {
     /// The kernel, for the settings that machines are brought to.
     pub linux: &'a Linux,
     /// This binary, which machines have at the same place.
@@ -26,7 +26,7 @@ pub struct Here<'a> {
     pub results: &'a Path,
 }
 
-impl Here<'_> {
+impl SubmitHost<'_> {
     /// The results directory, as text.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let linux = Linux::at(submits.path());
         let executable = Path::new("/bin/true");
-        Here { linux: &linux, executable, results: results.path() }.write().unwrap();
+        SubmitHost { linux: &linux, executable, results: results.path() }.write().unwrap();
         let run = |name: &str| {
             let script = fs::read_to_string(results.path().join(name)).unwrap();
             let root = format!("root='{}'", node.path().display());
@@ -124,9 +124,12 @@ mod tests {
     fn a_directory_that_a_script_cannot_name_is_refused() {
         let linux = Linux::live();
         for odd in ["/a/%j", "/a/\"b", "/a\nb"] {
-            let here =
-                Here { linux: &linux, executable: Path::new("/bin/true"), results: Path::new(odd) };
-            assert!(here.results().is_err(), "{odd:?}");
+            let submitter = SubmitHost {
+                linux: &linux,
+                executable: Path::new("/bin/true"),
+                results: Path::new(odd),
+            };
+            assert!(submitter.results().is_err(), "{odd:?}");
         }
     }
 }

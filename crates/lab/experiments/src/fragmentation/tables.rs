@@ -6,8 +6,8 @@ use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
 use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
-use crate::apart::Tables;
 use crate::coverage::{self, STUDY};
+use crate::tabled::Tables;
 use crate::{Table, dash};
 use pagemill_report::draw::chart::number;
 

@@ -162,7 +162,7 @@ mod tests {
             cell.outcome.as_mut().unwrap().insert("resident".into(), 0.0);
         }
         assert_eq!(outcome.beside_best().unwrap().1.rows[0][8], "-");
-        let text = crate::apart::Tables::text(&outcome);
+        let text = crate::tabled::Tables::text(&outcome);
         assert!(text.find("auto takes at most").unwrap() < text.find("beside the best").unwrap());
         outcome.cells.retain(|cell| cell.arm != AUTO);
         assert_eq!(outcome.beside_best().map(|(conclusion, _)| conclusion), None);

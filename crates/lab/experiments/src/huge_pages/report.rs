@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::programs::by_kernel;
 use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
-use crate::apart::Tables;
 use crate::coverage::{self, CBMM};
+use crate::tabled::Tables;
 use crate::{ONCE, Table, claim, dash};
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};

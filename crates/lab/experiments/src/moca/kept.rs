@@ -14,7 +14,8 @@ use pagemill_model::dataset::{self, FileWriter};
 use pagemill_model::results::TraceRun;
 
 use super::{
-    BACK_ENDS, CLASSES, Checked, EXACT, FAULTS, Found, Options, Outcome, Row, Step, Traced, kernels,
+    BACK_ENDS, CLASSES, Checked, EXACT, FAULTS, Options, Outcome, PageAgreement, Row, Step, Traced,
+    kernels,
 };
 
 /// The kept run of this repository.
@@ -253,7 +254,7 @@ impl Checked {
     fn of(kernel: &'static str, numbers: &[u64]) -> Option<Self> {
         let found = |at: usize| {
             let numbers = numbers.get(3 * at..3 * at + 3)?;
-            Some(Found { exact: numbers[0], missing: numbers[1], extra: numbers[2] })
+            Some(PageAgreement { exact: numbers[0], missing: numbers[1], extra: numbers[2] })
         };
         Some(Self {
             kernel,
@@ -269,7 +270,7 @@ impl Checked {
 mod tests {
     use super::super::NAMES;
     use super::*;
-    use crate::apart::Tables as _;
+    use crate::tabled::Tables as _;
 
     #[test]
     fn the_kept_run_is_whole_and_makes_the_tables_again() {

@@ -8,7 +8,7 @@ use super::{
     published,
 };
 use crate::Table;
-use crate::apart::Tables;
+use crate::tabled::Tables;
 use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Heat, HeatMap};
@@ -37,7 +37,7 @@ fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> Ve
 }
 
 /// The kernels that ran under a back end with their slowdown, or why a claim about them cannot be told.
-type Ran = Result<Vec<(&'static str, f64)>, String>;
+type KernelSlowdowns = Result<Vec<(&'static str, f64)>, String>;
 
 /// The slowdown that was published of a kernel under a tool.
 fn published_slowdown(kernel: &str, tool: &str) -> f64 {
@@ -50,7 +50,10 @@ fn word((kernel, slowdown): &(&str, f64)) -> String {
 }
 
 /// What ran, if each of these kernels did: of others no claim about them is told.
-fn each<'a>(kernels: &[&str], ran: &'a Ran) -> Result<&'a [(&'static str, f64)], String> {
+fn each<'a>(
+    kernels: &[&str],
+    ran: &'a KernelSlowdowns,
+) -> Result<&'a [(&'static str, f64)], String> {
     let ran = ran.as_ref().map_err(String::clone)?;
     let lacks = |kernel: &&&str| ran.iter().all(|one| one.0 != **kernel);
     let lacking: Vec<&str> = kernels.iter().filter(lacks).copied().collect();
@@ -61,7 +64,7 @@ fn each<'a>(kernels: &[&str], ran: &'a Ran) -> Result<&'a [(&'static str, f64)],
 }
 
 /// Which kernels, of all there are, a complete trace slows down least and most.
-fn claims_of_faults(faults: &Ran, rows: &mut Vec<Vec<String>>) {
+fn claims_of_faults(faults: &KernelSlowdowns, rows: &mut Vec<Vec<String>>) {
     let order = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
     let all = each(&kernels(), faults);
     let is = |kernel: &str, one: Option<&(&str, f64)>| {
@@ -75,7 +78,11 @@ fn claims_of_faults(faults: &Ran, rows: &mut Vec<Vec<String>>) {
 }
 
 /// Where a complete trace is faster and slower than a tool that sees every access.
-fn claims_beside_emulator(faults: &Ran, exact: &Ran, rows: &mut Vec<Vec<String>>) {
+fn claims_beside_emulator(
+    faults: &KernelSlowdowns,
+    exact: &KernelSlowdowns,
+    rows: &mut Vec<Vec<String>>,
+) {
     let compared = |kernels: &[&'static str], slower: bool| {
         let (faults, exact) = (each(kernels, faults)?, each(kernels, exact)?);
         let pick =
@@ -283,7 +290,7 @@ impl Outcome {
     }
 
     /// The same, if that is all of them.
-    fn ran(&self, back_end: &str) -> Ran {
+    fn ran(&self, back_end: &str) -> KernelSlowdowns {
         let (ran, all) = (self.slowdowns_of(back_end), self.kernels().len());
         if ran.len() == all && all > 0 {
             return Ok(ran);
@@ -529,7 +536,7 @@ impl Tables for Outcome {
             })
         });
         let checked = self.checked.iter().map(|one| {
-            let found = |found: super::Found| {
+            let found = |found: super::PageAgreement| {
                 json!({ "exact": found.exact, "missing": found.missing, "extra": found.extra })
             };
             json!({
@@ -565,7 +572,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ARMS, Checked, Found, Options};
+    use super::super::{ARMS, Checked, Options, PageAgreement};
     use super::*;
     use pagemill_report::draw::html::Page;
 
@@ -610,7 +617,7 @@ mod tests {
         let mut sweep: Vec<Step> =
             FILE.full.runs.monitor_ms.iter().map(|monitor| step(*monitor as f64)).collect();
         sweep.push(step(6.2));
-        let found = Found { exact: 1000, missing: 1, extra: 0 };
+        let found = PageAgreement { exact: 1000, missing: 1, extra: 0 };
         let checked = Checked { kernel: "is", touched: found, ..Checked::default() };
         Outcome {
             options,
@@ -741,8 +748,8 @@ mod tests {
     fn found_pages_are_summed_over_kinds_of_memory() {
         let of =
             json!({ "heap": { "exact": 3, "missing": 1, "extra": 2 }, "stack": { "exact": 1 } });
-        assert_eq!(Found::of(&of), Found { exact: 4, missing: 1, extra: 2 });
-        assert_eq!(Found::of(&of["heap"]).share(), 200.0 / 3.0);
-        assert_eq!(Found::default().share(), 0.0);
+        assert_eq!(PageAgreement::of(&of), PageAgreement { exact: 4, missing: 1, extra: 2 });
+        assert_eq!(PageAgreement::of(&of["heap"]).share(), 200.0 / 3.0);
+        assert_eq!(PageAgreement::default().share(), 0.0);
     }
 }

@@ -190,8 +190,8 @@ fn wait(
     let mut began = None;
     loop {
         match server.said.try_recv() {
-            Ok(Said::Began) => began = began.or(Some(target.elapsed().as_secs_f64())),
-            Ok(Said::Done { steps, milliseconds, objects }) => {
+            Ok(PageReport::Began) => began = began.or(Some(target.elapsed().as_secs_f64())),
+            Ok(PageReport::Done { steps, milliseconds, objects }) => {
                 ensure!(steps == page.steps, "the page made {steps} steps, not {}", page.steps);
                 let began = began.context("the page was done before it was fetched")?;
                 stage.wait(Duration::from_secs_f64(page.rest_seconds))?;
@@ -293,7 +293,7 @@ impl Drop for Screen {
 
 /// What the page says through the requests that it makes.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum PageReport {
     Began,
     Done { steps: u32, milliseconds: f64, objects: u64 },
 }
@@ -301,7 +301,7 @@ enum Said {
 /// A server of one page, on loopback; its thread ends with this process or when this is dropped.
 struct Server {
     address: std::net::SocketAddr,
-    said: mpsc::Receiver<Said>,
+    said: mpsc::Receiver<PageReport>,
 }
 
 impl Server {
@@ -337,7 +337,7 @@ impl Drop for Server {
 }
 
 /// Answers one request.
-fn answer(connection: TcpStream, page: &str) -> std::io::Result<Option<Said>> {
+fn answer(connection: TcpStream, page: &str) -> std::io::Result<Option<PageReport>> {
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
     let began = Instant::now();
     let mut reader = BufReader::new((&connection).take(REQUEST));
@@ -365,12 +365,12 @@ fn answer(connection: TcpStream, page: &str) -> std::io::Result<Option<Said>> {
 }
 
 /// What a request for this path says.
-fn said(path: &str) -> Option<Said> {
+fn said(path: &str) -> Option<PageReport> {
     if path == "/" {
-        return Some(Said::Began);
+        return Some(PageReport::Began);
     }
     let mut numbers = path.strip_prefix("/done?")?.split(',');
-    Some(Said::Done {
+    Some(PageReport::Done {
         steps: numbers.next()?.parse().ok()?,
         milliseconds: numbers.next()?.parse().ok().filter(|time: &f64| time.is_finite())?,
         objects: numbers.next()?.parse().ok()?,
@@ -383,8 +383,8 @@ mod tests {
 
     #[test]
     fn what_the_page_says_is_understood_and_nothing_else() {
-        assert_eq!(said("/"), Some(Said::Began));
-        let done = Said::Done { steps: 60, milliseconds: 6621.5, objects: 7 };
+        assert_eq!(said("/"), Some(PageReport::Began));
+        let done = PageReport::Done { steps: 60, milliseconds: 6621.5, objects: 7 };
         assert_eq!(said("/done?60,6621.5,7"), Some(done));
         for path in ["/favicon.ico", "/done?", "/done?60", "/done?a,1,2", "/done?1,inf,2", ""] {
             assert_eq!(said(path), None, "{path}");
@@ -404,7 +404,10 @@ mod tests {
         assert!(ask("/").contains("n < 3"), "the page knows its steps");
         assert!(ask("/favicon.ico").starts_with("HTTP/1.1 404"));
         assert!(ask("/done?3,1,2").starts_with("HTTP/1.1 200"));
-        let said: Vec<Said> = (0..2).map(|_| server.said.recv().unwrap()).collect();
-        assert_eq!(said, [Said::Began, Said::Done { steps: 3, milliseconds: 1.0, objects: 2 }]);
+        let said: Vec<PageReport> = (0..2).map(|_| server.said.recv().unwrap()).collect();
+        assert_eq!(
+            said,
+            [PageReport::Began, PageReport::Done { steps: 3, milliseconds: 1.0, objects: 2 }]
+        );
     }
 }

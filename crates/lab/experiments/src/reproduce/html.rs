@@ -3,9 +3,9 @@
 use super::measured::Figure;
 use super::summary::{Section, Summary, Table};
 use super::terminal;
-use crate::apart::Outcomes;
 use crate::colloid;
 use crate::scoreboard::{Entry, STATES, Scoreboard};
+use crate::tabled::Outcomes;
 use pagemill_report::draw::chart::{Bar, BarChart, LineChart, Series};
 use pagemill_report::draw::html::Page;
 

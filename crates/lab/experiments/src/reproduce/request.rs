@@ -14,8 +14,8 @@ use super::machine;
 use super::plan::{Options, Plan, Skipped};
 use super::series::{self, Series, Turn};
 use super::target::Stage;
-use crate::apart::Apart;
 use crate::fleet::matrix::Matrix;
+use crate::tabled::Tabled;
 use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
 
 /// Which experiments, and how.
@@ -111,7 +111,7 @@ impl Request {
         name: &str,
         stage: &'a Stage<'a>,
         inputs: &'a Inputs,
-    ) -> Result<Option<Box<dyn Apart + 'a>>> {
+    ) -> Result<Option<Box<dyn Tabled + 'a>>> {
         let (quick, reps, seed) = (self.options.quick, self.options.repetitions, self.options.seed);
         let (programs, arms) = (self.programs_of(name), self.arms(name));
         Ok(Some(match name {

@@ -16,9 +16,9 @@ use super::store::{self, Store};
 use super::summary::Summary;
 use super::target::Stage;
 use super::{html, machine, terminal};
-use crate::apart::{Apart, Outcomes, Tables};
 use crate::colloid;
 use crate::scoreboard::Scoreboard;
+use crate::tabled::{Outcomes, Tabled, Tables};
 
 /// What came of a run, beside the programs on allocators.
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub fn apart(
 /// Runs one of them, and puts its tables into files of its name.
 fn one_apart(
     (name, is_answer): (&'static str, bool),
-    mut series: Box<dyn Apart + '_>,
+    mut series: Box<dyn Tabled + '_>,
     stage: &Stage<'_>,
     kept: (&Store, &Keep),
     run: &mut Run,

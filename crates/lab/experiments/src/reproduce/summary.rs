@@ -113,7 +113,7 @@ pub struct Summary {
 }
 
 /// An experiment whose cells are shown.
-pub struct Shown {
+pub struct ShownExperiment {
     /// The experiment.
     pub experiment: Experiment,
     /// Its arms, in the order of the tables.
@@ -124,7 +124,7 @@ pub struct Shown {
     pub scale: f64,
 }
 
-impl Shown {
+impl ShownExperiment {
     /// The experiments of a plan.
     pub fn of(plan: &Plan) -> Vec<Self> {
         let shown = plan.scheduled.iter().map(|scheduled| Self {
@@ -154,7 +154,7 @@ pub struct Circumstances {
 
 /// Summarises a run.
 pub fn summarise(
-    shown: &[Shown],
+    shown: &[ShownExperiment],
     finished: &[Finished],
     circumstances: Circumstances,
 ) -> Result<Summary> {

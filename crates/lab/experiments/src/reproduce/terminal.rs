@@ -417,7 +417,7 @@ tiny: A tiny experiment
             "mean_pss",
             &[("own", &[4e8, 4.2e8, 4.1e8]), ("1y-remap", &[2e8, 2.1e8, 2.05e8])],
         );
-        let shown = crate::reproduce::summary::Shown {
+        let shown = crate::reproduce::summary::ShownExperiment {
             experiment: experiment::select(&["browsers".into()], &[]).unwrap().remove(0),
             arms: vec!["own", "1y-remap"],
             repetitions: 3,

@@ -22,7 +22,7 @@ impl State<'_> {
         rates: &[f64],
     ) -> (usize, usize) {
         let Some(frames) = &mut self.frames else { return (0, 0) };
-        let mut nodes = Both {
+        let mut nodes = SimulatedNodes {
             frames,
             pages: &mut self.pages,
             random: &mut self.random,
@@ -39,7 +39,7 @@ impl State<'_> {
     }
 }
 
-struct Both<'a> {
+struct SimulatedNodes<'a> {
     frames: &'a mut Frames,
     pages: &'a mut Pages,
     random: &'a mut Random,
@@ -52,7 +52,7 @@ struct Both<'a> {
     moved: [usize; 2],
 }
 
-impl Nodes for Both<'_> {
+impl Nodes for SimulatedNodes<'_> {
     fn frames(&self, tier: Tier) -> usize {
         self.frames.of(tier)
     }

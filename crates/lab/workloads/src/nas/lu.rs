@@ -85,7 +85,7 @@ fn step(flow: &mut Flow, time: f64) {
         first: time * flow.first(),
         second: time * flow.second(),
     };
-    for way in [Way::Forward, Way::Backward] {
+    for direction in [Direction::Forward, Direction::Backward] {
         let parts = columns(&mut flow.change, side, flow.threads);
         let mut to = Vec::with_capacity(parts.len());
         let mut from = vec![None];
@@ -95,21 +95,21 @@ fn step(flow: &mut Flow, time: f64) {
             from.push(Some(receiver));
         }
         to.push(None);
-        if let Way::Backward = way {
+        if let Direction::Backward = direction {
             to.reverse();
             from.reverse();
         }
         let parts = parts.into_iter().zip(to.into_iter().zip(from)).collect();
-        team::each(parts, |((rows, mut planes), (to, from))| match way {
-            Way::Forward => system.forward(rows, &mut planes, to, from),
-            Way::Backward => system.backward(rows, &mut planes, to, from),
+        team::each(parts, |((rows, mut planes), (to, from))| match direction {
+            Direction::Forward => system.forward(rows, &mut planes, to, from),
+            Direction::Backward => system.backward(rows, &mut planes, to, from),
         });
     }
     flow.apply(1.0 / (OMEGA * (2.0 - OMEGA)));
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Direction {
     Forward,
     Backward,
 }

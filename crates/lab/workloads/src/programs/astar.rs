@@ -39,7 +39,7 @@ struct Node {
 }
 
 /// A way, or none, and how many places were expanded.
-type Found = (Option<(u64, Vec<usize>)>, u64);
+type SearchResult = (Option<(u64, Vec<usize>)>, u64);
 
 pub(super) fn run(params: &Params) -> Outcome {
     // The work of a search grows with the map's area.
@@ -105,7 +105,7 @@ impl Map {
     }
 
     /// The cheapest way, if there is one.
-    fn search(&self, (start, goal): (usize, usize), heuristic: bool) -> Found {
+    fn search(&self, (start, goal): (usize, usize), heuristic: bool) -> SearchResult {
         let ahead = |at| if heuristic { self.least(at, goal) } else { 0 };
         // A block for each node is the point of this program.
         let mut nodes: HashMap<usize, Box<Node>> = HashMap::new();

@@ -8,9 +8,9 @@
 //! Written from the paper; records are found by their number instead of a tree, see [`store`]. `operations` counts
 //! committed transactions.
 
-mod done;
 mod history;
 mod store;
+mod tally;
 pub(super) mod tpcc;
 pub(super) mod ycsb;
 

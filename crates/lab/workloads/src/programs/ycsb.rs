@@ -67,7 +67,8 @@ fn run(params: &Params, connect: fn(&Address) -> Result<Server, Failure>) -> Out
     let connections: Result<Vec<Server>, _> =
         (0..params.threads).map(|_| connect(address)).collect();
     let mut connections = connections?;
-    let all = |connections: &mut Vec<Server>, work: &(dyn Fn(&mut Server, u64) -> Done + Sync)| {
+    let all = |connections: &mut Vec<Server>,
+               work: &(dyn Fn(&mut Server, u64) -> ConnectionResult + Sync)| {
         let parts = connections.iter_mut().zip(0..).collect();
         let parts = team::each(parts, |(server, own)| work(server, own));
         parts.into_iter().try_fold(Latencies::new(), |mut sum, part| {
@@ -108,7 +109,7 @@ struct Versions {
 }
 
 /// How long a connection's operations took.
-type Done = Result<Latencies, Failure>;
+type ConnectionResult = Result<Latencies, Failure>;
 
 struct Load {
     mix: Mix,
@@ -185,7 +186,7 @@ impl Load {
     }
 
     /// Writes a connection's share of the records for the first time.
-    fn fill(&self, server: &mut Server, own: u64, records: u64) -> Done {
+    fn fill(&self, server: &mut Server, own: u64, records: u64) -> ConnectionResult {
         if self.mix == Mix::E && own == 0 {
             server.forget_index()?;
         }
@@ -193,7 +194,13 @@ impl Load {
         Ok(Latencies::new())
     }
 
-    fn work(&self, server: &mut Server, own: u64, operations: usize, seed: u64) -> Done {
+    fn work(
+        &self,
+        server: &mut Server,
+        own: u64,
+        operations: usize,
+        seed: u64,
+    ) -> ConnectionResult {
         let mut random = Random::new(mix(seed ^ mix(own)));
         let mut latencies = Latencies::new();
         let started = Instant::now();
@@ -214,7 +221,7 @@ impl Load {
     }
 
     /// Reads what was updated or inserted and not read since, of a connection's share.
-    fn read_again(&self, server: &mut Server, own: u64, records: u64) -> Done {
+    fn read_again(&self, server: &mut Server, own: u64, records: u64) -> ConnectionResult {
         let end = self.next.load(Ordering::Relaxed);
         for number in self.own(own, end) {
             let Versions { done, seen, .. } = &self.versions[number as usize];

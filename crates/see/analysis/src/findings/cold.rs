@@ -50,7 +50,7 @@ fn never_touched(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
 }
 
 /// What is early in a recording of accesses, or why it tells too little.
-fn when(seen: &RecordedViews<'_>) -> Option<Result<When, String>> {
+fn when(seen: &RecordedViews<'_>) -> Option<Result<ColdThreshold, String>> {
     let (setup, accesses, heat) = seen.accesses?;
     if setup.without_address.is_some() {
         return Some(Err("accesses were sampled, and samples do not tell what is not used".into()));
@@ -69,7 +69,7 @@ fn when(seen: &RecordedViews<'_>) -> Option<Result<When, String>> {
             time(longest.saturating_mul(heat.step)),
         )));
     }
-    Some(Ok(When { early: clear.min(heat.steps / 2), interval: longest }))
+    Some(Ok(ColdThreshold { early: clear.min(heat.steps / 2), interval: longest }))
 }
 
 /// Cold and write-once memory by object.
@@ -100,7 +100,7 @@ fn is_file(object: &ObjectHeat) -> bool {
 
 /// In steps: what was told last before `early` is not used any more; the longest interval.
 #[derive(Clone, Copy, Debug)]
-struct When {
+struct ColdThreshold {
     early: u64,
     interval: u64,
 }
@@ -111,7 +111,7 @@ fn pages(of: &[(u64, u64)]) -> u64 {
 }
 
 /// Pages that were told of early, and by when most of them were used last.
-fn early(of: &[(u64, u64)], heat: &HeatView, when: When) -> (u64, u64) {
+fn early(of: &[(u64, u64)], heat: &HeatView, when: ColdThreshold) -> (u64, u64) {
     let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
     let all = sum(early.iter().map(|(_, pages)| *pages));
     let mut seen = 0_u64;
@@ -138,7 +138,7 @@ fn cold(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, when): (u64, When),
+    (all, when): (u64, ColdThreshold),
 ) -> Option<Finding> {
     let (pages, since) = early(&object.last_touched, heat, when);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
@@ -173,7 +173,7 @@ fn written_once(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, when): (u64, When),
+    (all, when): (u64, ColdThreshold),
 ) -> Option<Finding> {
     let (written, since) = early(&object.last_written, heat, when);
     // What was not touched later was not read later; pages that were never written are in neither.

@@ -19,7 +19,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
 use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange, Pid};
 use pagemill_tracer::{
-    Ended, FaultSource, Granule, Interval, Options, Sink, Stopped, Taken, Tracer,
+    Ended, FaultSource, Granule, Interval, Options, Sink, SinkResult, Stopped, Tracer,
 };
 
 use super::allocations::Allocations;
@@ -46,7 +46,7 @@ pub struct Traced {
 }
 
 /// How a traced program ended, and what of it was written.
-pub struct Done {
+pub struct TraceOutcome {
     /// How it ended.
     pub ended: Ended,
     /// Intervals.
@@ -142,7 +142,12 @@ impl Traced {
     }
 
     /// Runs the program to its end and writes what it touched.
-    pub fn record(mut self, signals: &Signals, page: u64, writer: &mut Writer) -> Result<Done> {
+    pub fn record(
+        mut self,
+        signals: &Signals,
+        page: u64,
+        writer: &mut Writer,
+    ) -> Result<TraceOutcome> {
         // A recording that is cut short says how it was made, too.
         writer.meta_mut().accesses = Some(self.setup());
         if let Err(why) = &self.allocations {
@@ -191,7 +196,7 @@ impl Traced {
             setup.untraced.into_iter().chain(later).collect::<BTreeSet<_>>().into_iter().collect();
         writer.meta_mut().accesses = Some(setup);
         let abandoned = self.tracer.abandoned().map(str::to_owned);
-        Ok(Done { ended, intervals, accesses, failure, live, abandoned })
+        Ok(TraceOutcome { ended, intervals, accesses, failure, live, abandoned })
     }
 }
 
@@ -254,7 +259,7 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     /// The recording may fail (a full disk); the program does not.
-    fn write(&mut self, event: &Event) -> Taken {
+    fn write(&mut self, event: &Event) -> SinkResult {
         if self.failure.is_some() {
             return Err(Stopped);
         }
@@ -265,13 +270,13 @@ impl Writing<'_> {
         })
     }
 
-    fn tell_allocations(&mut self) -> Taken {
+    fn tell_allocations(&mut self) -> SinkResult {
         let read = self.allocations.as_mut().map_or_else(Vec::new, |ring| ring.read());
         read.into_iter().try_for_each(|row| self.write(&Event::Allocation(Box::new(row))))
     }
 
     /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
-    fn tell_new_mappings(&mut self, pid: Pid, now: Nanos, mappings: &[Mapping]) -> Taken {
+    fn tell_new_mappings(&mut self, pid: Pid, now: Nanos, mappings: &[Mapping]) -> SinkResult {
         let since = self.looked.insert(pid, now).unwrap_or(self.latest);
         let heap = self.heaps.get(&pid).copied().unwrap_or_default();
         for mapping in mappings.iter().filter(|mapping| !OWN.contains(&mapping.start)) {
@@ -293,7 +298,7 @@ impl Writing<'_> {
 
     /// Memory that may be gone at the end of the interval is looked at while it is there: an access to no known
     /// mapping is followed by a look, if the last such was not just now.
-    fn look_again(&mut self, pid: Pid, address: u64) -> Taken {
+    fn look_again(&mut self, pid: Pid, address: u64) -> SinkResult {
         if self.recent.0 == pid && self.recent.1.contains(&address) {
             return Ok(());
         }
@@ -313,7 +318,7 @@ impl Writing<'_> {
         self.tell_new_mappings(pid, now(), &mappings)
     }
 
-    fn tell(&mut self, time: Nanos, pid: Pid, mapping: &Mapping) -> Taken {
+    fn tell(&mut self, time: Nanos, pid: Pid, mapping: &Mapping) -> SinkResult {
         let value = (mapping.end, mapping.name.clone());
         if self.known.get(&(pid, mapping.start)) == Some(&value) {
             return Ok(());
@@ -348,7 +353,7 @@ pub(super) fn runs(numbers: impl IntoIterator<Item = u64>, page: u64) -> (Vec<u6
 }
 
 impl Sink for Writing<'_> {
-    fn access(&mut self, access: &pagemill_tracer::Access) -> Taken {
+    fn access(&mut self, access: &pagemill_tracer::Access) -> SinkResult {
         if OWN.contains(&access.address) {
             return Ok(());
         }
@@ -393,7 +398,7 @@ impl Sink for Writing<'_> {
         })))
     }
 
-    fn interval(&mut self, interval: Interval) -> Taken {
+    fn interval(&mut self, interval: Interval) -> SinkResult {
         self.tell_allocations()?;
         let pid = interval.process;
         self.heaps.insert(pid, interval.heap);
@@ -447,7 +452,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> Taken {
+    fn process(&mut self, pid: Pid, mappings: &[Mapping]) -> SinkResult {
         self.known.retain(|(owner, _), _| *owner != pid);
         self.looked.insert(pid, self.latest);
         for mapping in mappings {
@@ -461,7 +466,7 @@ impl Sink for Writing<'_> {
         Ok(())
     }
 
-    fn forked(&mut self, parent: Pid, child: Pid) -> Taken {
+    fn forked(&mut self, parent: Pid, child: Pid) -> SinkResult {
         let known: Vec<(u64, (u64, String))> = self
             .known
             .iter()

@@ -57,19 +57,19 @@ pub struct Heap {
     preloaded: bool,
     malloc: MallocReader,
     python: Python,
-    own: Own,
+    own: ProcessUsage,
 }
 
 /// What the process took by itself, as far as was seen.
 #[derive(Default)]
-struct Own {
+struct ProcessUsage {
     /// The most that was resident, bytes.
     resident: u64,
     /// CPU time, ns.
     cpu: u64,
 }
 
-impl Own {
+impl ProcessUsage {
     /// That another process of a command did most of its work and took far more memory, if so: of a compiler's driver
     /// the recording says nothing of the compiler. `all` is what the command and all that it started have used.
     fn small_beside(&self, all: &Resources) -> Option<NotMeasured> {
@@ -113,7 +113,7 @@ impl Heap {
         let due = Instant::now();
         let python = Python { linux: linux.clone(), pid, due, found: false };
         let sampler = Sampler::attach(linux, pid)?;
-        let own = Own::default();
+        let own = ProcessUsage::default();
         let (first, samples) = (None, 0);
         let mut heap = Self { sampler, interval, first, samples, preloaded, malloc, python, own };
         heap.first = heap.sample()?;
@@ -172,7 +172,7 @@ impl Recorder for Heap {
         };
         if let Some(event) = event {
             if let Event::Heap(sample) = &event {
-                let Own { resident, cpu } = &mut self.own;
+                let ProcessUsage { resident, cpu } = &mut self.own;
                 *resident = (*resident).max(sample.rss.map_or(0, |bytes| bytes.0));
                 *cpu = (*cpu).max(sample.cpu.map_or(0, |cpu| cpu.0));
             }
@@ -249,9 +249,12 @@ mod tests {
             user: seconds(cpu),
             ..Resources::default()
         };
-        let own =
-            |resident: u64, cpu: u64| Own { resident: mib(resident), cpu: cpu * 1_000_000_000 };
-        let told = |own: Own, all: Resources| own.small_beside(&all).map(|missing| missing.why);
+        let own = |resident: u64, cpu: u64| ProcessUsage {
+            resident: mib(resident),
+            cpu: cpu * 1_000_000_000,
+        };
+        let told =
+            |own: ProcessUsage, all: Resources| own.small_beside(&all).map(|missing| missing.why);
         let why = told(own(3, 0), all(87, 2)).unwrap();
         assert!(why.starts_with("one had up to 87.0 MiB resident, "), "{why}");
         assert_eq!(told(own(80, 2), all(87, 2)), None, "it is that process");

@@ -51,7 +51,7 @@ pub struct Site {
 
 /// The access that a sample is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct NearestAccess {
     /// The instruction that accesses.
     pub instruction: u64,
     /// How many instructions before the interrupted one.
@@ -140,12 +140,17 @@ impl Site {
         &self,
         factory: &mut InstructionInfoFactory,
         registers: &Registers,
-    ) -> Result<Found, Dropped> {
+    ) -> Result<NearestAccess, Dropped> {
         let Some(interrupted) = self.ahead.first() else { return Err(Dropped::Unread) };
         let (mut before, mut after) = (state(registers), state(registers));
         if let Some(accesses) = accesses(factory, interrupted, &after) {
             let accesses = accesses.ok_or(Dropped::Segment)?;
-            return Ok(Found { instruction: interrupted.ip(), behind: 0, ahead: 0, accesses });
+            return Ok(NearestAccess {
+                instruction: interrupted.ip(),
+                behind: 0,
+                ahead: 0,
+                accesses,
+            });
         }
         let ran = self.behind.as_deref().unwrap_or_default();
         for distance in 1..=REACH {
@@ -157,7 +162,7 @@ impl Site {
                         .or_else(|| computed_anew(factory, &ran[distance - 1..], before))
                         .ok_or_else(|| why(factory, instruction))?;
                     let instruction = instruction.ip();
-                    return Ok(Found { instruction, behind: distance, ahead: 0, accesses });
+                    return Ok(NearestAccess { instruction, behind: distance, ahead: 0, accesses });
                 }
             }
             if let Some(instruction) = self.ahead.get(distance) {
@@ -165,7 +170,7 @@ impl Site {
                 if let Some(accesses) = accesses(factory, instruction, &after) {
                     let accesses = accesses.ok_or_else(|| why(factory, instruction))?;
                     let instruction = instruction.ip();
-                    return Ok(Found { instruction, behind: 0, ahead: distance, accesses });
+                    return Ok(NearestAccess { instruction, behind: 0, ahead: distance, accesses });
                 }
             }
         }
@@ -573,7 +578,7 @@ mod tests {
         for _ in 0..rounds {
             // What ran: where, and what it accessed.
             let mut ran: Vec<(u64, Option<Accesses>)> = Vec::new();
-            let mut promised: Vec<(usize, Found)> = Vec::new();
+            let mut promised: Vec<(usize, NearestAccess)> = Vec::new();
             let mut last: Option<Registers> = None;
             // The first step may be one out of the kernel.
             ptrace::step(pid).unwrap();

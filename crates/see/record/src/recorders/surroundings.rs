@@ -30,10 +30,10 @@ pub struct Surroundings {
     maps: HashMap<Pid, (Vec<Mapping>, Instant)>,
     /// Code that processes mapped, as far as that was told, and how many programs they had executed.
     told: HashMap<Pid, (Vec<MappedCode>, u64)>,
-    sites: HashMap<(Pid, u64, u64), Known>,
+    sites: HashMap<(Pid, u64, u64), DecodedSite>,
 }
 
-struct Known {
+struct DecodedSite {
     /// The code that it was decoded from, and where that begins.
     begins: u64,
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ impl Surroundings {
         &self.sites[&key].site
     }
 
-    fn read(&mut self, process: Pid, at: u64, changed: bool) -> Known {
+    fn read(&mut self, process: Pid, at: u64, changed: bool) -> DecodedSite {
         let bytes = if changed { Vec::new() } else { readable(process, at) };
         if bytes.is_empty()
             && let Some(known) = self.read_file(process, at)
@@ -99,18 +99,18 @@ impl Surroundings {
         }
         let ahead = nearest::ahead(&bytes, at);
         if ahead.is_empty() {
-            return Known { begins: at, bytes, site: Site::default() };
+            return DecodedSite { begins: at, bytes, site: Site::default() };
         }
         let Some((before, behind)) = self.behind(process, at, &bytes) else {
-            return Known { begins: at, bytes, site: Site { ahead, behind: None } };
+            return DecodedSite { begins: at, bytes, site: Site { ahead, behind: None } };
         };
         let begins = at - before.len() as u64;
         let bytes = [before, bytes].concat();
-        Known { begins, bytes, site: Site { ahead, behind: Some(behind) } }
+        DecodedSite { begins, bytes, site: Site { ahead, behind: Some(behind) } }
     }
 
     /// The same from the file that the process had mapped there.
-    fn read_file(&mut self, process: Pid, at: u64) -> Option<Known> {
+    fn read_file(&mut self, process: Pid, at: u64) -> Option<DecodedSite> {
         let (mapped, _) = self.told.get(&process)?;
         let code = mapped.iter().find(|code| (code.start..code.end).contains(&at))?.clone();
         let file = self.mapped_file(&code)?;
@@ -122,7 +122,7 @@ impl Surroundings {
             .filter(|function| there - function.start <= LONG && there - function.start <= at)
             .and_then(|function| file.bytes(function.start..there));
         let block = before.and_then(|before| block(&file, before, &bytes, (at, there)));
-        Some(Known { begins: at, bytes, site: Site { ahead, behind: block } })
+        Some(DecodedSite { begins: at, bytes, site: Site { ahead, behind: block } })
     }
 
     /// The code before an instruction from its function's beginning on, and what of it is in one block with it.

@@ -5,7 +5,6 @@ pub mod ahead;
 pub mod allocators;
 pub mod always;
 pub mod arenas;
-pub mod colder;
 pub mod compact;
 pub mod ksm;
 pub mod malloc_huge;
@@ -15,6 +14,7 @@ pub mod plain;
 pub mod purge;
 pub mod pymalloc;
 pub mod rest;
+pub mod slower_memory;
 pub mod tried;
 pub mod trim;
 
@@ -41,7 +41,7 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &tried::Tried,
     &ahead::Ahead,
     &ksm::Ksm,
-    &colder::Colder,
+    &slower_memory::SlowerMemory,
 ];
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub struct Outcome {
 }
 
 /// What is told meanwhile: runs done.
-pub type Done<'a> = &'a mut dyn FnMut(usize);
+pub type RunProgress<'a> = &'a mut dyn FnMut(usize);
 
 /// Fewer runs say nothing.
 const LEAST_RUNS: usize = 6;
@@ -143,7 +143,7 @@ pub fn measure(
     subject: &Words,
     options: Options,
     signals: &Signals,
-    tell: Done<'_>,
+    tell: RunProgress<'_>,
 ) -> Result<std::result::Result<Outcome, std::io::Error>> {
     let began = Instant::now();
     let counters = match options.from {
@@ -232,7 +232,7 @@ fn subject_of(first: &advise::Run) -> Result<(&String, &Chunks)> {
 }
 
 /// What was counted in the runs with none and with all on huge pages.
-type Both = [Vec<Counted>; 2];
+type CountedPair = [Vec<Counted>; 2];
 
 /// The runs after the first, into `outcome`; what was counted in them.
 fn repeat(
@@ -240,14 +240,14 @@ fn repeat(
     options: &Options,
     index: &BTreeMap<Place, usize>,
     outcome: &mut Outcome,
-    tell: Done<'_>,
-) -> Result<std::result::Result<Both, std::io::Error>> {
+    tell: RunProgress<'_>,
+) -> Result<std::result::Result<CountedPair, std::io::Error>> {
     let counters = runner.counters.as_ref().ok();
     let count = outcome.slices.len();
     let mut random = Random::new(options.seed);
     let (mut wanted, mut got) = (0_u64, 0_u64);
     let mut posterior: Option<Posterior> = None;
-    let mut counted = Both::default();
+    let mut counted = CountedPair::default();
     let most = if counters.is_some() { COUNTED_RUNS } else { usize::MAX };
     let all = options.runs.saturating_sub(1).min(most);
     for number in 0..all {
@@ -296,7 +296,7 @@ fn repeat(
 }
 
 /// What huge pages are worth in each slice: by the walks that were counted, else by how long the runs took.
-fn conclude(outcome: &mut Outcome, [none, all]: &Both) {
+fn conclude(outcome: &mut Outcome, [none, all]: &CountedPair) {
     if outcome.counters.is_ok() {
         let of = |slice: &Slice| Sampled { walks: slice.walks, pages: slice.pages };
         let slices: Vec<Sampled> = outcome.slices.iter().map(of).collect();

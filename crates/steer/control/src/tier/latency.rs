@@ -29,7 +29,7 @@ pub const SOURCES: &str = "auto, uncore, amd-l3, probe, replay:FILE or none";
 
 /// Which source was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum LatencySource {
     /// The best that this machine has.
     Auto,
     /// The processor's counters.
@@ -42,7 +42,7 @@ pub enum Wanted {
     None,
 }
 
-impl std::str::FromStr for Wanted {
+impl std::str::FromStr for LatencySource {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -110,7 +110,7 @@ const LATELY: usize = 16;
 
 impl Latency {
     /// Opens what is wanted. The default tier must be the near memory of the counters' sockets.
-    pub fn open(linux: &Linux, tiers: Tiers, wanted: &Wanted) -> Result<Self> {
+    pub fn open(linux: &Linux, tiers: Tiers, wanted: &LatencySource) -> Result<Self> {
         let counters = || -> pagemill_kernel::Result<Self> {
             let counters = TierCounters::open(linux)?;
             Ok(Self::Counters { counters, last: Instant::now(), seen: [Vec::new(), Vec::new()] })
@@ -122,22 +122,22 @@ impl Latency {
             Ok(Self::Probe(chases, cpus.unwrap_or_default()))
         };
         Ok(match wanted {
-            Wanted::None => Self::None,
-            Wanted::Replay(path) => Self::Replay {
+            LatencySource::None => Self::None,
+            LatencySource::Replay(path) => Self::Replay {
                 path: path.clone(),
                 written: written(path),
                 script: Script::read(path)?,
                 read: Duration::ZERO,
             },
-            Wanted::Probe => probe()?,
-            Wanted::Counters(name) => {
+            LatencySource::Probe => probe()?,
+            LatencySource::Counters(name) => {
                 let opened = counters()?;
                 if opened.name() != *name {
                     bail!("this machine has {}, not {name}", opened.name());
                 }
                 opened
             }
-            Wanted::Auto => match counters() {
+            LatencySource::Auto => match counters() {
                 Ok(opened) => opened,
                 Err(_) => probe()?,
             },
@@ -316,9 +316,9 @@ mod tests {
 
     #[test]
     fn sources_are_named_and_others_refused() {
-        assert_eq!("replay:x".parse(), Ok(Wanted::Replay("x".into())));
+        assert_eq!("replay:x".parse(), Ok(LatencySource::Replay("x".into())));
         for wrong in ["pebs", "replay:", ""] {
-            assert!(wrong.parse::<Wanted>().unwrap_err().contains(SOURCES));
+            assert!(wrong.parse::<LatencySource>().unwrap_err().contains(SOURCES));
         }
     }
 

@@ -14,9 +14,9 @@ pub mod daemon;
 pub mod doctor;
 pub mod latency;
 pub mod pages;
+pub mod presentation;
 pub mod probe;
 pub mod replay;
-pub mod shown;
 pub mod status;
 pub mod trackers;
 

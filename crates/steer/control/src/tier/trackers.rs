@@ -156,7 +156,7 @@ impl Tracker {
 
 /// Where DAMON finds what it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum AddressSpace {
     /// In the address space of each process.
     Virtual,
     /// In the memory of each node, of one cgroup only.
@@ -168,7 +168,7 @@ enum Way {
 pub struct Damon {
     monitor: Option<Monitor>,
     attributes: Attributes,
-    migrate: Option<(Way, Migrate)>,
+    migrate: Option<(AddressSpace, Migrate)>,
     journals: PathBuf,
     cpu_before: f64,
     allowed: Moves,
@@ -182,9 +182,9 @@ impl Damon {
         let migrate = match migrate {
             None => None,
             Some(migrate) if damon::migrates_virtual(linux, &journals)? => {
-                Some((Way::Virtual, migrate))
+                Some((AddressSpace::Virtual, migrate))
             }
-            Some(migrate) if migrate.group.is_some() => Some((Way::Physical, migrate)),
+            Some(migrate) if migrate.group.is_some() => Some((AddressSpace::Physical, migrate)),
             Some(_) => {
                 return Err(Error::new(
                     Kind::Unsupported,
@@ -261,12 +261,12 @@ impl Damon {
             ]
         };
         let mut schemes = vec![Scheme::counting()];
-        if let Some((Way::Virtual, Migrate { tiers, .. })) = &self.migrate {
+        if let Some((AddressSpace::Virtual, Migrate { tiers, .. })) = &self.migrate {
             schemes.extend(migrations(None, *tiers));
         }
         let process = |&pid: &Pid| Watch { target: Target::Process(pid), schemes: schemes.clone() };
         let mut watches: Vec<Watch> = pids.iter().map(process).collect();
-        if let Some((Way::Physical, Migrate { tiers, group })) = &self.migrate {
+        if let Some((AddressSpace::Physical, Migrate { tiers, group })) = &self.migrate {
             let [promote, demote, relieve] = migrations(group.as_ref(), *tiers);
             let node = |tier: usize| linux.node_addresses(tiers.0[tier]).map(Target::Physical);
             watches.push(Watch { target: node(1)?, schemes: vec![promote] });

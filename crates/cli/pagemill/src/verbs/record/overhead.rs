@@ -94,9 +94,9 @@ struct Run {
 }
 
 /// Sees whether a run is asked to end.
-struct Asked<'a>(&'a mut bool);
+struct EndRequest<'a>(&'a mut bool);
 
-impl Companion for Asked<'_> {
+impl Companion for EndRequest<'_> {
     const WHAT: &'static str = "the command";
 
     fn watch(&mut self, _: Pid) {}
@@ -123,7 +123,7 @@ fn timed(command: Command, signals: &Signals) -> Result<Run> {
         || resources(UsageScope::EndedChildren).user + resources(UsageScope::EndedChildren).system;
     let (began, before, mut asked) = (Instant::now(), cpu(), false);
     let path = std::path::PathBuf::from(command.get_program());
-    let exit = supervise::supervise(command, &path, Asked(&mut asked), signals)?;
+    let exit = supervise::supervise(command, &path, EndRequest(&mut asked), signals)?;
     let took = [began.elapsed(), cpu().saturating_sub(before)];
     Ok(Run { exit, took: took.map(|time: Duration| time.as_secs_f64()), asked })
 }

@@ -16,7 +16,7 @@ use pagemill_launch::supervise;
 use pagemill_model::recording::Writer;
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Pid};
-use pagemill_record::recorders::accesses::{self, Done, Traced};
+use pagemill_record::recorders::accesses::{self, TraceOutcome, Traced};
 use pagemill_tracer::{Ended, Granule, Options};
 
 use super::arguments::{AccessBackEnd, Arguments, INTERVAL_FLOOR};
@@ -188,8 +188,8 @@ fn untraceable(path: &Path) -> Result<Option<String>> {
 }
 
 /// Finishes the recording and says what came of it; `deserted` by the process that was to pass the status on.
-fn concluded(stat: &Stat, done: Done, deserted: bool, mut writer: Writer) {
-    let Done { ended, intervals, accesses, failure, live, abandoned } = done;
+fn concluded(stat: &Stat, done: TraceOutcome, deserted: bool, mut writer: Writer) {
+    let TraceOutcome { ended, intervals, accesses, failure, live, abandoned } = done;
     let meta = writer.meta_mut();
     let killed = || {
         let told = deserted && ended == Ended::LetGo;

@@ -34,7 +34,7 @@ use pagemill_model::random::{Random, mix};
 
 use self::desk::Desk;
 use self::shop::{COUNTS, Count, Shop};
-use super::done::{Part, sum};
+use super::tally::{Part, sum};
 use super::{history, run_workers};
 use crate::program::{Outcome, Params, Report};
 

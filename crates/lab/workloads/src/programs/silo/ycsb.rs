@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use pagemill_model::random::{Random, mix};
 
-use super::done::{Part, sum};
 use super::store::{Store, Table, Worker};
+use super::tally::{Part, sum};
 use super::{history, run_workers};
 use crate::mixes::{Chooser, Step};
 use crate::program::{Outcome, Params, Report};
@@ -97,9 +97,9 @@ enum Count {
 
 const COUNTS: usize = Count::Aborts as usize + 1;
 
-type Done = super::done::Done<COUNTS>;
+type Tally = super::tally::Tally<COUNTS>;
 
-impl Done {
+impl Tally {
     fn add(&mut self, what: Count, amount: u64) {
         self.0[what as usize] += amount;
     }
@@ -147,7 +147,7 @@ impl Load {
             let mut random = Random::new(mix(params.seed ^ mix(phase << 32 | thread as u64)));
             let mut worker = Worker::new(&self.store);
             worker.traces = traced.then(Vec::new);
-            let mut done = Done::NONE;
+            let mut done = Tally::NONE;
             let mut found = Vec::new();
             for _ in 0..transactions {
                 let chosen: Vec<(Step, u64)> = (0..steps)
@@ -160,7 +160,7 @@ impl Load {
                     .collect();
                 loop {
                     worker.begin();
-                    let mut own = Done::NONE;
+                    let mut own = Tally::NONE;
                     for &(step, new) in &chosen {
                         self.step(step, new, &mut worker, &mut own, &mut found)?;
                     }
@@ -181,7 +181,7 @@ impl Load {
         step: Step,
         new: u64,
         worker: &mut Worker<'_>,
-        done: &mut Done,
+        done: &mut Tally,
         found: &mut Vec<u64>,
     ) -> Result<(), String> {
         let mut seen = 0;
@@ -227,7 +227,7 @@ impl Load {
     }
 
     /// Whether the records count what was committed, when no transaction runs.
-    fn check(&self, done: &Done) -> Result<(), String> {
+    fn check(&self, done: &Tally) -> Result<(), String> {
         let (mut counted, mut there) = (0, 0);
         for number in 0..self.store.tables[0].room() {
             if let Some(found) = self.store.settled((0, number)) {

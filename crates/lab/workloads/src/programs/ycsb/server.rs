@@ -199,12 +199,12 @@ pub(super) mod tests {
     use crate::resp::read_reply;
 
     /// What a server keeps, and how many requests it answers before it closes its connections.
-    struct Kept {
+    struct FakeStore {
         records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
         left: AtomicI64,
     }
 
-    impl Kept {
+    impl FakeStore {
         fn answers(&self) -> Option<()> {
             (self.left.fetch_sub(1, Ordering::Relaxed) > 0).then_some(())
         }
@@ -233,13 +233,13 @@ pub(super) mod tests {
             Address::Unix(self.directory.path().join("socket").display().to_string())
         }
 
-        fn start(serve: fn(UnixStream, &Kept) -> Option<()>, answers: i64) -> Self {
+        fn start(serve: fn(UnixStream, &FakeStore) -> Option<()>, answers: i64) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
             // The threads end with the test's process.
             thread::spawn(move || {
                 let (records, left) = (Mutex::default(), AtomicI64::new(answers));
-                let kept = Arc::new(Kept { records, left });
+                let kept = Arc::new(FakeStore { records, left });
                 for stream in listener.incoming().map_while(Result::ok) {
                     let kept = kept.clone();
                     thread::spawn(move || serve(stream, &kept));
@@ -254,7 +254,7 @@ pub(super) mod tests {
         [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
     }
 
-    fn redis(stream: UnixStream, kept: &Kept) -> Option<()> {
+    fn redis(stream: UnixStream, kept: &FakeStore) -> Option<()> {
         let mut requests = BufReader::new(stream.try_clone().ok()?);
         let mut stream = stream;
         loop {
@@ -290,7 +290,7 @@ pub(super) mod tests {
         }
     }
 
-    fn memcached(stream: UnixStream, kept: &Kept) -> Option<()> {
+    fn memcached(stream: UnixStream, kept: &FakeStore) -> Option<()> {
         let mut requests = BufReader::new(stream.try_clone().ok()?);
         let mut stream = stream;
         loop {

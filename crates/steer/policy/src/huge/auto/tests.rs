@@ -36,7 +36,7 @@ fn machine() -> View {
 
 /// One piece of a run.
 #[derive(Clone, Copy, Debug)]
-struct Done {
+struct RunPiece {
     action: Action,
     best: Action,
     view: View,
@@ -58,7 +58,7 @@ fn grow(
     step: u64,
     noise: u64,
     seed: u64,
-) -> Vec<Done> {
+) -> Vec<RunPiece> {
     begun(Action::Base, policy, view, script, regions, (step, noise, seed))
 }
 
@@ -70,12 +70,12 @@ fn begun(
     script: Script,
     regions: u64,
     (step, noise, seed): (u64, u64, u64),
-) -> Vec<Done> {
+) -> Vec<RunPiece> {
     let tries = policy.tries().unwrap();
     let mut random = Random::new(seed);
     let mut course = Course::new(Trials::of(|_| true).beginning_with(first));
     let mut now = Counters::default();
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<RunPiece> = Vec::new();
     let price = tries.helper_price(&view);
     while now.grown < regions * HUGE {
         if course.advance(now, price, step) {
@@ -83,7 +83,7 @@ fn begun(
             let decision = policy.decide(&view);
             let (action, best) = (decision.action, tries.best(&view));
             course.begin((action, tries.stake(action, &view)), best, now, 0);
-            done.push(Done { action, best, view, decision, cost: 0, regions: 0, own: 0 });
+            done.push(RunPiece { action, best, view, decision, cost: 0, regions: 0, own: 0 });
         }
         let last = done.last_mut().unwrap();
         let (own, helper) = script[arm(last.action).unwrap()];
@@ -107,12 +107,12 @@ fn flat(cost: u64) -> Script {
     [(cost, 0); ARMS.len()]
 }
 
-fn usual(script: Script) -> Vec<Done> {
+fn usual(script: Script) -> Vec<RunPiece> {
     grow(&Auto::THROUGHPUT, machine(), script, 8_000, 1, 8, 7)
 }
 
 /// Share of the pieces in the last half that had this action.
-fn late(done: &[Done], action: Action) -> f64 {
+fn late(done: &[RunPiece], action: Action) -> f64 {
     let half = &done[done.len() / 2..];
     half.iter().filter(|piece| piece.action == action).count() as f64 / half.len() as f64
 }
@@ -246,7 +246,7 @@ fn where_the_tail_counts_no_fault_zeroes_for_long() {
 }
 
 /// The latency of growth, ns a region, of the slowest piece in a thousand of the last half.
-fn slowest(done: &[Done]) -> u64 {
+fn slowest(done: &[RunPiece]) -> u64 {
     let half = &done[done.len() / 2..];
     let mut latencies: Vec<u64> = half.iter().map(|piece| piece.own / piece.regions).collect();
     latencies.sort_unstable();
@@ -502,9 +502,9 @@ proptest! {
         let price = policy.helper_price(&machine());
         let best = script.iter().map(|(own, helper)| own + helper * price / 1000).min().unwrap();
         let done = grow(policy, machine(), script, 40_000, 4, 5, seed);
-        let all_tried = |piece: &Done| ARMS.iter().all(|arm| piece.view.trials.tally(*arm).pieces() > 0);
+        let all_tried = |piece: &RunPiece| ARMS.iter().all(|arm| piece.view.trials.tally(*arm).pieces() > 0);
         let known = done.iter().position(all_tried).unwrap_or(done.len() - 1);
-        for Done { view, action, best, .. } in &done[done.len() / 2..known.max(done.len() / 2)] {
+        for RunPiece { view, action, best, .. } in &done[done.len() / 2..known.max(done.len() / 2)] {
             let Trials { charged, spent, size, .. } = view.trials;
             let risks = ARMS.into_iter().filter(|arm| view.trials.tally(*arm).pieces() == 0);
             let risks = risks.map(|arm| policy.risk(arm, view).unwrap() * (size + SETTLING));

@@ -5,8 +5,8 @@
 use super::super::store::Place;
 use super::shop::{
     AMOUNT, AT, BALANCE, BUYER, BY, CARRIER, CUSTOMER, CUSTOMERS, Count, DATE, DELIVERIES,
-    DISTRICT, DISTRICTS, Done, HISTORY, ITEMS, LATEST, LINE, LINES, MOST_LINES, NEW, NEW_ORDER,
-    NEXT, OLDEST, ORDER, ORDERED, ORDERS, PAID, PAYMENTS, REMOTE, STOCK, SUM, Shop, TAKEN, TIMES,
+    DISTRICT, DISTRICTS, HISTORY, ITEMS, LATEST, LINE, LINES, MOST_LINES, NEW, NEW_ORDER, NEXT,
+    OLDEST, ORDER, ORDERED, ORDERS, PAID, PAYMENTS, REMOTE, STOCK, SUM, Shop, TAKEN, TIMES, Tally,
     WAREHOUSE,
 };
 
@@ -24,7 +24,7 @@ struct Books {
     accounts: Vec<Account>,
     /// Money taken by each district.
     taken: Vec<u64>,
-    found: Done,
+    found: Tally,
 }
 
 fn equal(condition: u32, whose: &str, found: u64, expected: u64) -> Result<(), String> {
@@ -42,12 +42,12 @@ impl Shop {
     }
 
     /// Whether all conditions hold and the records say what was done, when no transaction runs.
-    pub(super) fn check(&self, done: &Done) -> Result<(), String> {
+    pub(super) fn check(&self, done: &Tally) -> Result<(), String> {
         let districts = self.warehouses * DISTRICTS;
         let mut books = Books {
             accounts: vec![Account::default(); districts * CUSTOMERS],
             taken: vec![0; districts],
-            found: Done::NONE,
+            found: Tally::NONE,
         };
         self.check_payments(&mut books)?;
         for district in 0..districts {

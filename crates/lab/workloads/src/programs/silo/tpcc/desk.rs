@@ -8,10 +8,10 @@ use pagemill_model::random::Random;
 use super::super::store::{Trace, Worker};
 use super::shop::{
     AMOUNT, AT, BAD, BALANCE, BUYER, BY, C_CUSTOMER, C_ITEM, C_NAME_RUN, CARRIER, CUSTOMER,
-    CUSTOMERS, Count, DATA, DATE, DELIVERIES, DISCOUNT, DISTRICT, DISTRICTS, Done, HISTORY, ITEM,
-    ITEMS, LATEST, LINE, LINES, MOST_LINES, NAME, NAMES, NEW_ORDER, NEXT, OF_ITEM, OLDEST, ORDER,
-    ORDERED, PAID, PAYMENTS, QUANTITY, REMOTE, STOCK, SUM, Shop, TAKEN, TAX, TIMES, WAREHOUSE,
-    WORDS, skewed,
+    CUSTOMERS, Count, DATA, DATE, DELIVERIES, DISCOUNT, DISTRICT, DISTRICTS, HISTORY, ITEM, ITEMS,
+    LATEST, LINE, LINES, MOST_LINES, NAME, NAMES, NEW_ORDER, NEXT, OF_ITEM, OLDEST, ORDER, ORDERED,
+    PAID, PAYMENTS, QUANTITY, REMOTE, STOCK, SUM, Shop, TAKEN, TAX, TIMES, Tally, WAREHOUSE, WORDS,
+    skewed,
 };
 
 /// Words that a payment puts before a bad customer's data.
@@ -24,22 +24,22 @@ pub(super) struct Desk<'a> {
     shop: &'a Shop,
     worker: Worker<'a>,
     pub(super) random: Random,
-    done: Done,
+    done: Tally,
     record: Vec<u64>,
 }
 
 /// A line that is to be ordered: item, the warehouse that has it, how many.
-type Wanted = (usize, usize, u64);
+type OrderLine = (usize, usize, u64);
 
 impl<'a> Desk<'a> {
     pub(super) fn new(shop: &'a Shop, random: Random, traced: bool) -> Self {
         let mut worker = Worker::new(&shop.store);
         worker.traces = traced.then(Vec::new);
-        Self { shop, worker, random, done: Done::NONE, record: Vec::new() }
+        Self { shop, worker, random, done: Tally::NONE, record: Vec::new() }
     }
 
     /// What was done, and its history.
-    pub(super) fn done(mut self) -> (Done, Vec<Trace>) {
+    pub(super) fn done(mut self) -> (Tally, Vec<Trace>) {
         self.done.add(Count::Aborts, self.worker.aborts);
         (self.done, self.worker.traces.unwrap_or_default())
     }
@@ -99,7 +99,7 @@ impl<'a> Desk<'a> {
         let count = 5 + random.index(11);
         // One of a hundred ends with an item that does not exist.
         let fails = random.below(100) == 0;
-        let mut wanted: Vec<Wanted> = Vec::with_capacity(count);
+        let mut wanted: Vec<OrderLine> = Vec::with_capacity(count);
         for _ in 0..count {
             let item = skewed(&mut self.random, 8_191, C_ITEM, ITEMS);
             let supplier = self.supplier(home, 1);
@@ -134,7 +134,7 @@ impl<'a> Desk<'a> {
         home: usize,
         district: usize,
         customer: usize,
-        wanted: &[Wanted],
+        wanted: &[OrderLine],
         date: u64,
     ) -> Result<Option<u64>, String> {
         let Self { shop, worker, record, .. } = self;

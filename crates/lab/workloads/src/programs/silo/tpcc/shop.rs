@@ -95,9 +95,9 @@ pub(super) enum Count {
 
 pub(super) const COUNTS: usize = Count::Aborts as usize + 1;
 
-pub(super) type Done = super::super::done::Done<COUNTS>;
+pub(super) type Tally = super::super::tally::Tally<COUNTS>;
 
-impl Done {
+impl Tally {
     pub(super) fn add(&mut self, what: Count, amount: u64) {
         self.0[what as usize] += amount;
     }

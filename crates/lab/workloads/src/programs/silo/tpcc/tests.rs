@@ -117,14 +117,14 @@ fn what_breaks_a_condition_is_found() {
 #[test]
 fn what_is_missing_is_told() {
     let shop = Shop::new(1, 10);
-    shop.check(&Done::NONE).unwrap();
+    shop.check(&Tally::NONE).unwrap();
     for (what, count) in [
         ("new orders", Count::Orders),
         ("payments", Count::Payments),
         ("cents paid", Count::Paid),
         ("orders delivered", Count::Delivered),
     ] {
-        let mut done = Done::NONE;
+        let mut done = Tally::NONE;
         done.add(count, 1);
         let error = shop.check(&done).unwrap_err();
         assert!(error.contains(&format!("0 {what}, but transactions made 1")), "{error}");

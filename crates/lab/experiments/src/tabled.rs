@@ -10,7 +10,7 @@ use crate::Table;
 use crate::reproduce::series::{Finished, Series};
 
 /// One of them, with its cells.
-pub trait Apart: Series {
+pub trait Tabled: Series {
     /// Why it cannot run here; `None` if it can.
     fn missing(&self) -> Option<String> {
         None

@@ -4,9 +4,9 @@ use crate::lever::{Estimate, Lever, Start, Target};
 use crate::observation::RunObservation;
 
 /// zram, zswap, or a tier of slower memory.
-pub struct Colder;
+pub struct SlowerMemory;
 
-impl Lever for Colder {
+impl Lever for SlowerMemory {
     fn words(&self) -> [&'static str; 3] {
         [
             "slower memory",

@@ -33,8 +33,8 @@ use serde_json::{Value, json};
 use crate::estimate::Estimate;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
-use crate::levers::colder::Colder;
 use crate::levers::plain::PLAIN;
+use crate::levers::slower_memory::SlowerMemory;
 use crate::marks::Marks;
 use crate::observation::{RunObservation, wrapped};
 
@@ -406,7 +406,7 @@ impl Estimates {
     pub fn conclusion(&self) -> String {
         let ranked = self.ranked();
         // What slower memory would bring is modelled from what was seen: it is said last, for it costs time.
-        let slower = |(lever, ..): Row<'_>| lever.name() == Colder.name();
+        let slower = |(lever, ..): Row<'_>| lever.name() == SlowerMemory.name();
         let known = |row: Row<'_>| row.2.is_ok() || slower(row);
         let worth = |row: &&Row<'_>| known(row) && row.1.memory >= WORTH;
         // What is likely comes before what may be more and is not.
@@ -659,7 +659,7 @@ mod tests {
             };
             let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
             for (lever, _, start) in &mut glance.levers {
-                if lever.name() != Colder.name() {
+                if lever.name() != SlowerMemory.name() {
                     *start = Ok(Start::default());
                 }
             }

@@ -1,5 +1,5 @@
 //! Code that takes a thread back from a system call that it was made to make, when nobody who traces it does: the
-//! *way back*, written anew for each time, with the registers and the blocked signals that it is to have.
+//! *trampoline*, written anew for each time, with the registers and the blocked signals that it is to have.
 //!
 //! It stands in what is left of the vDSO's last page, which a tracer may write and which then is the process's own.
 //! It begins with a `syscall` instruction, for calls before our own code is in the program, and is reached from that
@@ -8,13 +8,13 @@
 use pagemill_kernel::process::ptrace::Registers;
 
 /// Bytes of it.
-pub(crate) const WAY_BACK: usize = 256;
+pub(crate) const TRAMPOLINE: usize = 256;
 /// What it begins with: `syscall`, `mov %rax, %rbx`, `mov $39, %eax` (getpid).
 pub(crate) const BEGINNING: [u8; 10] = [0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 39, 0, 0, 0];
 /// Where the call behind that ends, which changes nothing: a thread is seen to have done what it was to do.
 pub(crate) const MARK: u64 = 12;
 /// Where its numbers stand: blocked signals, flags, the address to go to.
-const NUMBERS: usize = WAY_BACK - 24;
+const NUMBERS: usize = TRAMPOLINE - 24;
 
 /// The registers with which a thread goes on that is not stopped by the kernel's way out of a system call: an
 /// interrupted call is made again.
@@ -28,9 +28,9 @@ fn restarted(registers: &Registers) -> Registers {
 }
 
 /// The code for a thread with these registers and blocked signals.
-pub(crate) fn way_back(registers: &Registers, mask: u64) -> [u8; WAY_BACK] {
+pub(crate) fn trampoline(registers: &Registers, mask: u64) -> [u8; TRAMPOLINE] {
     let to = restarted(registers);
-    let mut code = Vec::with_capacity(WAY_BACK);
+    let mut code = Vec::with_capacity(TRAMPOLINE);
     code.extend(BEGINNING);
     code.extend([0x0f, 0x05]);
     // A signal that was blocked may be delivered as soon as it is not: the stack is the thread's by then.

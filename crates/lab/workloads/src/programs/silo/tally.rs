@@ -4,9 +4,9 @@ use super::store::Trace;
 
 /// How often each of some things happened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done<const N: usize>(pub(super) [u64; N]);
+pub(super) struct Tally<const N: usize>(pub(super) [u64; N]);
 
-impl<const N: usize> Done<N> {
+impl<const N: usize> Tally<N> {
     pub(super) const NONE: Self = Self([0; N]);
 
     pub(super) fn plus(mut self, other: Self) -> Self {
@@ -16,14 +16,14 @@ impl<const N: usize> Done<N> {
 }
 
 /// One thread's counts, and the history of its transactions.
-pub(super) type Part<const N: usize> = Result<(Done<N>, Vec<Trace>), String>;
+pub(super) type Part<const N: usize> = Result<(Tally<N>, Vec<Trace>), String>;
 
 /// The counts of all threads; their histories are added to `traces`.
 pub(super) fn sum<const N: usize>(
     parts: Vec<Part<N>>,
     traces: &mut Vec<Trace>,
-) -> Result<Done<N>, String> {
-    parts.into_iter().try_fold(Done::NONE, |sum, part| {
+) -> Result<Tally<N>, String> {
+    parts.into_iter().try_fold(Tally::NONE, |sum, part| {
         let (done, history) = part?;
         traces.extend(history);
         Ok(sum.plus(done))

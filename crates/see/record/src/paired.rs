@@ -16,7 +16,7 @@ use pagemill_model::Nanos;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_tracer::{Ended, FaultSource, Options};
 
-use crate::recorders::accesses::{Done, Traced};
+use crate::recorders::accesses::{TraceOutcome, Traced};
 use crate::recorders::exact::{Emulated, Exact};
 
 /// How finely the exact recording tells times: far finer than an interval.
@@ -61,7 +61,7 @@ pub fn record(
     })?;
     let (collector, room) = emulated.into_parts();
     let ended = AtomicBool::new(false);
-    let done: Result<Done> = std::thread::scope(|scope| {
+    let done: Result<TraceOutcome> = std::thread::scope(|scope| {
         let (exact, ended) = (&mut exact, &ended);
         let take = move || -> Result<()> {
             let (mut collector, mut sink) = (collector, Exact::new(exact, page, interval));
@@ -85,7 +85,7 @@ pub fn record(
         done
     });
     drop(room);
-    let Done { ended, failure, .. } = done?;
+    let TraceOutcome { ended, failure, .. } = done?;
     if let Some(error) = failure {
         return Err(error.into());
     }
