@@ -542,7 +542,7 @@ fn half_dead<'a>(
     let mut random = random(7);
     for span in world.spans.borrow_mut().iter_mut() {
         for slot in 0..span.slots() {
-            span.live[slot / 64] &= !(u64::from(random() % 3 > 0) << (slot % 64));
+            span.live[slot / 64] &= !(u64::from(!random().is_multiple_of(3)) << (slot % 64));
         }
     }
     pass(&mut engine, u64::MAX, || {});
