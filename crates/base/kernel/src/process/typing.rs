@@ -72,7 +72,8 @@ fn polled(pid: Pid, at: u64, count: u64) -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// Descriptors of the first of three sets, of which the first `count` bits count, if the other two are empty.
+/// Descriptors of the first of three sets, of which the first `count` bits count, if the second is empty: those to write
+/// to. Editors have what they read from in the third, too.
 fn selected(pid: Pid, count: u64, sets: [u64; 3]) -> Option<Vec<i32>> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MOST)?;
     let members = |at: u64| -> Option<Vec<i32>> {
@@ -84,8 +85,8 @@ fn selected(pid: Pid, count: u64, sets: [u64; 3]) -> Option<Vec<i32>> {
         let is_set = |fd: &usize| bytes[fd / 8] >> (fd % 8) & 1 == 1;
         Some((0..count).filter(is_set).map(|fd| fd as i32).collect())
     };
-    let [read, write, except] = sets.map(members);
-    (write?.is_empty() && except?.is_empty()).then_some(read?)
+    let [read, write, _] = sets.map(members);
+    write?.is_empty().then_some(read?)
 }
 
 impl Linux {
@@ -178,7 +179,7 @@ mod tests {
         let (some, none) = ([0b1001_u8, 1], [0_u8, 0]);
         let [some, none] = [&some, &none].map(|set| set.as_ptr() as u64);
         assert_eq!(selected(me, 9, [some, 0, none]), Some(vec![0, 3, 8]));
-        assert_eq!(selected(me, 1, [some, none, 0]), Some(vec![0]));
+        assert_eq!(selected(me, 1, [some, none, some]), Some(vec![0]));
         assert_eq!(selected(me, 9, [some, some, 0]), None, "it waits for something else, too");
         let polls = |events: i16| {
             let entry = |fd| libc::pollfd { fd, events, revents: 0 };
