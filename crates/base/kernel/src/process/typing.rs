@@ -72,8 +72,8 @@ fn polled(pid: Pid, at: u64, count: u64) -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// Descriptors of the first of three sets, of which the first `count` bits count, if the second is empty: those to write
-/// to. Editors have what they read from in the third, too.
+/// Descriptors of the first of three sets, of which the first `count` bits count, if the second, those to write to, is
+/// empty. Editors have what they read from in the third, too.
 fn selected(pid: Pid, count: u64, sets: [u64; 3]) -> Option<Vec<i32>> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MOST)?;
     let members = |at: u64| -> Option<Vec<i32>> {
