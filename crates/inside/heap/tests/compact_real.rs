@@ -438,8 +438,13 @@ fn what_half_died_takes_less_memory_when_it_is_planned_again() {
     };
     (0..2).for_each(|_| pass(&mut engine));
     let merged = seen();
-    let closed = renew(&mut engine, &objects, 0..1, 1);
-    let renewed = seen();
+    let (begin, mut closed) = (Instant::now(), renew(&mut engine, &objects, 0..1, 1));
+    let mut renewed = seen();
+    // What is frozen for too long on a busy machine is let go.
+    while goes_on(begin, Duration::ZERO, closed > 0 && renewed.1 < merged.1 / 3 * 2) {
+        closed += renew(&mut engine, &objects, 0..0, 1);
+        renewed = seen();
+    }
     report("planned again", stats);
     println!("  {merged:?} became {renewed:?}, {closed} images closed");
     assert!(closed > 0);

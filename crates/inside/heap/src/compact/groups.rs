@@ -95,11 +95,13 @@ pub(crate) struct Renewal {
     pub done: bool,
     /// It is to be planned again in the pass that comes.
     pub due: bool,
+    /// Groups in it when that pass began.
+    pub groups: u32,
 }
 
 impl Renewal {
     pub(crate) const NEW: Self =
-        Self { live_bytes: 0, unit_pages: 0, lived: 0, done: false, due: false };
+        Self { live_bytes: 0, unit_pages: 0, lived: 0, done: false, due: false, groups: 0 };
 }
 
 const _: () = assert!(size_of::<Merged>() == 28, "there is one for each unit");

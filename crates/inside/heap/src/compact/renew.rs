@@ -106,6 +106,9 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         self.judges = true;
         self.renews_in_part = false;
         self.fresh_segments = self.groups.segments.len();
+        for segment in self.groups.segments.iter_mut() {
+            segment.renewal.groups = segment.live;
+        }
         if let Some(last) = self.groups.segments.last_mut().filter(|last| last.renewal.due) {
             last.used = last.pages;
         }
@@ -118,7 +121,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         }
         let (fresh, done) = (self.fresh_segments, whole && !self.renews_in_part);
         for (index, segment) in self.groups.segments.iter_mut().enumerate() {
-            if segment.renewal.due || index >= fresh {
+            let Renewal { due, groups, .. } = segment.renewal;
+            if due || index >= fresh {
+                // What was frozen for too long was let go: the rest of a file is tried again as long as it gets less.
+                let done = done && (index >= fresh || segment.live >= groups);
                 segment.renewal = Renewal { done, ..Renewal::NEW };
             }
         }
