@@ -293,7 +293,7 @@ impl<'a> Session<'a> {
         let began = Instant::now();
         let mut beat = |waits| progress(first.at(began.elapsed(), waits));
         // Who says how long it may take knows that it may rest.
-        let rest = options.within.unwrap_or(IDLE);
+        let rest = options.within.map_or(IDLE, |_| Duration::MAX);
         let run = stage.run(&Start::default(), Manner { limit, rest, marks: true }, &mut beat)?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
@@ -460,7 +460,7 @@ impl<'a> Session<'a> {
             warmth.bring_about()?;
         }
         for _ in 0..self.batch {
-            let manner = Manner { limit: self.limit, rest: self.limit, marks: false };
+            let manner = Manner { limit: self.limit, rest: Duration::MAX, marks: false };
             let run = self.stage.run(start, manner, &mut beat)?;
             let run = run.with_context(|| format!("{name}: cannot be started"))?;
             let ended = failure(&run).is_some();

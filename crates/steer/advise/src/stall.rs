@@ -40,7 +40,7 @@ pub(crate) struct Stall<'a> {
     /// When it last worked, and its CPU time until then, seconds.
     worked: (Instant, f64),
     told: bool,
-    /// The longest rest that it may have.
+    /// The longest rest that it may have; where its time is bounded, any.
     most: Duration,
 }
 
