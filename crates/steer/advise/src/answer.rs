@@ -235,23 +235,23 @@ impl Advice {
     fn sentence(&self, levers: &[Vec<Figures>], arm: usize, aim: Aim, brings: &str) -> String {
         let (runs, time) = (self.runs(levers), self.judgement.time);
         let name = self.arms[arm].lever.name();
-        let time_word = match time {
-            Quantity::Cpu => "CPU time",
-            Quantity::Metric => "of the metric",
-            _ => "time",
+        let [time_word, time_name] = match time {
+            Quantity::Cpu => ["CPU time"; 2],
+            Quantity::Metric => ["of the metric", "the metric"],
+            _ => ["time"; 2],
         };
         let memory = |change: &Change| {
             let now = runs.median(Some(arm), Quantity::Mean).unwrap_or(0.0);
             let was = runs.median(None, Quantity::Mean).unwrap_or(0.0);
             format!("{} memory in the mean ({} of {})", amount(change), bytes(now), bytes(was))
         };
-        let beside = |change: Option<Change>, word: &str| match change {
-            Some(change) if change.interval().is_none() => format!("; {word} {}", changed(&change)),
+        let beside = |change: Option<Change>, word: &str, name: &str| match change {
+            Some(change) if change.interval().is_none() => format!("; {name} {}", changed(&change)),
             Some(change) if change.low > 1.0 || change.high < 1.0 => {
                 format!(" and {} {word}", amount(&change))
             }
             Some(change) => {
-                format!("; {word} is the same as far as these runs tell ({})", changed(&change))
+                format!("; {name} is the same as far as these runs tell ({})", changed(&change))
             }
             None => String::new(),
         };
@@ -259,11 +259,11 @@ impl Advice {
         match aim {
             Aim::Memory => {
                 let first = mean.as_ref().map(memory).unwrap_or_default();
-                format!("{name} {brings} {first}{}", beside(clock, time_word))
+                format!("{name} {brings} {first}{}", beside(clock, time_word, time_name))
             }
             Aim::Time { .. } => {
                 let first = clock.map(|change| amount(&change)).unwrap_or_default();
-                format!("{name} {brings} {first} {time_word}{}", beside(mean, "memory"))
+                format!("{name} {brings} {first} {time_word}{}", beside(mean, "memory", "memory"))
             }
         }
     }
