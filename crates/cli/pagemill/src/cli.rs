@@ -125,7 +125,7 @@ pub enum Verb {
     Doctor(verbs::doctor::Arguments),
     /// Say which lever helps a program, and by how much
     Advise(verbs::advise::Arguments),
-    /// Run a program, unchanged, on the compacting heap
+    /// Run a program, unchanged, on the compacting heap, or under a huge page policy
     Run(verbs::run::Arguments),
     /// Record a program's memory over time
     Record(verbs::record::Arguments),
