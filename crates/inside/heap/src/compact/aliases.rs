@@ -75,23 +75,9 @@ impl Aliases {
 mod tests {
     use std::collections::BTreeSet;
 
-    use std::sync::atomic::AtomicU64;
-
+    use super::super::memory::Memory;
     use super::*;
-    use crate::os::Misuse;
     use proptest::prelude::*;
-
-    const PAGE: usize = 4096;
-
-    struct Memory;
-
-    impl Os for Memory {
-        os_on_memory!();
-
-        fn wait(&self, _: &AtomicU64, _: u64) {}
-
-        fn wake(&self, _: &AtomicU64) {}
-    }
 
     proptest! {
         #[test]

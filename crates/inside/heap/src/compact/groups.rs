@@ -430,27 +430,13 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use std::cell::RefCell;
     use std::collections::BTreeMap;
-    use std::sync::atomic::AtomicU64;
 
-    use proptest::prelude::*;
-
+    use super::super::memory::{Memory, PAGE};
     use super::super::{BarrierSupport, Errno, Registration, Sys};
     use super::*;
-    use crate::os::Misuse;
-
-    const PAGE: usize = 4096;
-
-    struct Memory;
-
-    impl Os for Memory {
-        os_on_memory!();
-
-        fn wait(&self, _: &AtomicU64, _: u64) {}
-
-        fn wake(&self, _: &AtomicU64) {}
-    }
 
     #[derive(Default)]
     struct Files {

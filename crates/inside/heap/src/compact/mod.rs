@@ -31,6 +31,8 @@ mod on_memory;
 mod aliases;
 mod extents;
 mod groups;
+#[cfg(test)]
+mod memory;
 mod pages;
 mod pass;
 mod release;

@@ -9,28 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use proptest::prelude::*;
 
 use super::groups::END;
+use super::memory::{Memory, PAGE};
 use super::{
     BarrierSupport, Bits, Compactor, Image, Kernel, Progress, Registration, SpanView, Spans, Sys,
     pagemap,
 };
-use crate::os::{Misuse, Os};
+use crate::os::Os;
 use crate::stats::{Backend, StatsPage};
 use crate::trigger::AGAIN;
 
-const PAGE: usize = 4096;
-
 /// Bytes of a slot and pages of a span, by class: one that begins at each page, one that straddles, small ones.
 const CLASSES: [(usize, usize); 4] = [(256, 16), (240, 15), (512, 16), (32, 2)];
-
-struct Memory;
-
-impl Os for Memory {
-    os_on_memory!();
-
-    fn wait(&self, _: &AtomicU64, _: u64) {}
-
-    fn wake(&self, _: &AtomicU64) {}
-}
 
 #[derive(Clone, Copy)]
 struct Span {
