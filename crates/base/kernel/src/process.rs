@@ -16,6 +16,7 @@ pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
 #[cfg(target_arch = "x86_64")]
+pub mod rest;
 pub mod scheduling;
 pub mod seccomp;
 pub mod signal;

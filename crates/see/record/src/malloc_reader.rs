@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pagemill_kernel::Linux;
+use pagemill_kernel::{Linux, clock};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::{Bytes, HeapSample, Pid};
 
@@ -10,7 +10,7 @@ use crate::malloc_free::{self, MallocFree};
 
 /// Time of a CPU for a reading.
 const READING: Duration = Duration::from_millis(200);
-/// It is read again after so long, or so many times as long as it took; sooner where it did not answer.
+/// It is read again after so long, or so many times the CPU time that it took; sooner where it did not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(100);
 const REST: u32 = 50;
@@ -43,13 +43,14 @@ impl MallocReader {
 
     /// The same without waiting for its time.
     pub fn read_now(&mut self, sample: &mut HeapSample) -> bool {
-        let begun = Instant::now();
+        let before = clock::of_thread();
         let told = match malloc_free::of(&self.linux, self.pid, READING) {
             (Some(free), Some(allocator)) => Some((free, allocator)),
             _ => None,
         };
-        let (again, now) = (if told.is_some() { AGAIN } else { SOON }, Instant::now());
-        self.due = now + again.max((now - begun) * REST);
+        let took = clock::of_thread().saturating_sub(before);
+        let again = if told.is_some() { AGAIN } else { SOON };
+        self.due = Instant::now() + again.max(took * REST);
         self.last = told.or(self.last);
         told.is_some_and(|told| {
             add(told, sample);

@@ -27,8 +27,9 @@ use std::time::{Duration, Instant};
 use pagemill_kernel::memory::huge_pages_of::Pages;
 use pagemill_kernel::memory::maps::top_of_mappings;
 use pagemill_kernel::process::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
+use pagemill_kernel::process::rest::RestWatch;
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_kernel::process::{Resources, UsageScope, resources};
+use pagemill_kernel::process::{Resources, Stat, UsageScope, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, memory::anonymous, poll};
 use pagemill_model::{PageRange, Pid};
 
@@ -190,7 +191,8 @@ pub fn run(
     };
     let mut began = Instant::now();
     let pending = signals.descriptor()?;
-    let (mut interrupted, mut rest) = (None, Rest::begin());
+    let (mut interrupted, mut rest) = (None, RestWatch::begin(began));
+    let (mut rests, mut looked) = (false, began);
     while command.ended.is_none() || !command.threads.is_empty() {
         while let Some((thread, stop)) = ptrace::poll()? {
             if stop == Stop::Exec && command.images.is_empty() {
@@ -205,8 +207,12 @@ pub fn run(
                 break;
             }
         }
-        if rest.is_over(linux, &command.threads) {
-            command.end_all();
+        if !rests && looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            rests = rest.rested(&command.stats(), looked) >= REST;
+            if rests {
+                command.end_all();
+            }
         }
         poll::sleep(&[pending.as_fd()], Duration::from_millis(50))?;
         while let Some(received) = signals.wait(Duration::ZERO)? {
@@ -216,7 +222,7 @@ pub fn run(
             }
         }
     }
-    if rest.over {
+    if rests {
         let reason = format!("it did nothing for {} s and was ended", REST.as_secs());
         let error = Error::new(Kind::Other, "run", path.to_string_lossy(), reason);
         return Err(error.advise(
@@ -242,38 +248,8 @@ pub fn run(
 
 /// How long a command may do nothing.
 const REST: Duration = Duration::from_secs(60);
-
-/// Watches for a rest: a time in which all processes together use no more than a twentieth of a CPU.
-struct Rest {
-    /// When they last worked, and their CPU time until then.
-    worked: (Instant, Duration),
-    looked: Instant,
-    over: bool,
-}
-
-impl Rest {
-    fn begin() -> Self {
-        Self { worked: (Instant::now(), Duration::ZERO), looked: Instant::now(), over: false }
-    }
-
-    /// Whether they have rested for longer than they may; they are looked at once a second.
-    fn is_over(&mut self, linux: &Linux, threads: &BTreeMap<Pid, Pid>) -> bool {
-        if self.over || self.looked.elapsed() < Duration::from_secs(1) {
-            return self.over;
-        }
-        self.looked = Instant::now();
-        let processes: BTreeSet<&Pid> = threads.values().collect();
-        let stats: Vec<_> = processes.iter().filter_map(|pid| linux.stat(**pid).ok()).collect();
-        let cpu: Duration = stats.iter().map(|stat| stat.user + stat.system).sum();
-        let rested = self.worked.0.elapsed();
-        if cpu.abs_diff(self.worked.1) > rested / 20 || stats.iter().any(|stat| stat.state == 'R') {
-            self.worked = (self.looked, cpu);
-            return false;
-        }
-        self.over = rested >= REST;
-        self.over
-    }
-}
+/// How often it is looked at whether it does.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The chunks that lie whole in a range.
 fn chunks(start: u64, end: u64) -> impl Iterator<Item = u64> {
@@ -282,10 +258,18 @@ fn chunks(start: u64, end: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Command<'_> {
+    fn processes(&self) -> BTreeSet<Pid> {
+        self.threads.values().copied().collect()
+    }
+
+    fn stats(&self) -> Vec<Stat> {
+        self.processes().into_iter().filter_map(|pid| self.linux.stat(pid).ok()).collect()
+    }
+
     fn end_all(&self) {
-        for process in self.threads.values().collect::<BTreeSet<_>>() {
+        for process in self.processes() {
             // It may have ended a moment ago.
-            let _ = signal::send(*process, 9);
+            let _ = signal::send(process, 9);
         }
     }
 
@@ -619,37 +603,4 @@ impl Command<'_> {
 /// Whether a system call returned an error.
 fn failed(result: u64) -> bool {
     result > u64::MAX - 4096
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_sleeps_for_longer_than_a_command_may_is_told_from_who_works() {
-        let (linux, begun) = (Linux::live(), Instant::now());
-        let over = |words: &[&str], cpu: Duration| {
-            let mut child = std::process::Command::new(words[0]).args(&words[1..]).spawn().unwrap();
-            let pid = Pid(child.id());
-            let there = || linux.stat(pid).is_ok_and(|stat| stat.state == 'S' || stat.user > cpu);
-            while !there() {
-                assert!(begun.elapsed() < Duration::from_secs(60));
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            let threads = BTreeMap::from([(pid, pid)]);
-            let long_ago =
-                |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-            let mut rest = Rest::begin();
-            let over = [59, 61].map(|seconds| {
-                rest.worked.0 = long_ago(seconds);
-                rest.looked = long_ago(2);
-                rest.is_over(&linux, &threads)
-            });
-            child.kill().unwrap();
-            child.wait().unwrap();
-            over
-        };
-        assert_eq!(over(&["sleep", "1000"], Duration::ZERO), [false, true]);
-        assert_eq!(over(&["sh", "-c", "while :; do :; done"], Duration::ZERO), [false; 2]);
-    }
 }

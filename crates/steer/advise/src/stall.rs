@@ -1,7 +1,6 @@
 //! Whether a command waits for what never comes: a terminal, clients, input.
 //!
-//! A command *rests* while it and all that it has started use no more than a twentieth of a CPU. One that has rested
-//! for [`RESTS`] while it was looked at for the first time is told of, with what it may wait for, and goes on: a
+//! A command *rests* while it and all that it has started do ([`RestWatch`]). One that has rested for [`RESTS`] while it was looked at for the first time is told of, with what it may wait for, and goes on: a
 //! program may sleep. One that the kernel has stopped, for it wants the terminal from the background, or that waits for
 //! what somebody would type, would never go on, and is given up. So is one that rests for [`IDLE`], whatever it waits
 //! for, where nobody has said how long it may take.
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
+use pagemill_kernel::process::rest::RestWatch;
 use pagemill_model::Pid;
 
 /// A rest that is told of.
@@ -18,8 +18,6 @@ pub const RESTS: Duration = Duration::from_secs(10);
 pub const IDLE: Duration = Duration::from_secs(60);
 /// Who is stopped for so long, while nothing else of it works, stays so.
 const STOPPED: Duration = Duration::from_secs(2);
-/// What part of a CPU is no rest.
-const PART: f64 = 0.05;
 
 /// What a command seems to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +35,7 @@ pub type Heartbeat<'a> = &'a mut dyn FnMut(Option<Waits>);
 pub(crate) struct Stall<'a> {
     linux: &'a Linux,
     pid: Pid,
-    /// When it last worked, and its CPU time until then, seconds.
-    worked: (Instant, f64),
+    watch: RestWatch,
     told: bool,
     /// The longest rest that it may have; where its time is bounded, any.
     most: Duration,
@@ -60,21 +57,14 @@ pub(crate) enum StallState {
 impl<'a> Stall<'a> {
     /// Watches a command that may rest for so long.
     pub fn begin(linux: &'a Linux, pid: Pid, most: Duration) -> Self {
-        Self { linux, pid, worked: (Instant::now(), 0.0), told: false, most }
+        Self { linux, pid, watch: RestWatch::begin(Instant::now()), told: false, most }
     }
 
     /// One look, at `now`.
     pub fn sample(&mut self, now: Instant) -> StallState {
         let pids = descendants(self.linux, &[self.pid]);
         let stats: Vec<_> = pids.iter().filter_map(|pid| self.linux.stat(*pid).ok()).collect();
-        let cpu: f64 = stats.iter().map(|stat| (stat.user + stat.system).as_secs_f64()).sum();
-        let rested = now.saturating_duration_since(self.worked.0);
-        // Of what has ended meanwhile the time is gone; who is ready to run waits for a CPU only.
-        let works = (cpu - self.worked.1).abs() > rested.as_secs_f64() * PART;
-        if works || stats.iter().any(|stat| stat.state == 'R') {
-            self.worked = (now, cpu);
-            return StallState::Nothing;
-        }
+        let rested = self.watch.rested(&stats, now);
         if rested >= STOPPED && stats.iter().any(|stat| stat.state == 'T') {
             return StallState::Stopped;
         }

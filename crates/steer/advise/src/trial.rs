@@ -450,12 +450,49 @@ impl HeapOf<'_> {
     }
 }
 
+/// When the pages of a run are marked as not accessed.
+struct MarkSchedule {
+    /// Not before, seconds.
+    next: f64,
+    /// Anonymous memory at the look before, bytes.
+    last: u64,
+}
+
+impl Default for MarkSchedule {
+    fn default() -> Self {
+        Self { next: Self::FIRST, last: 0 }
+    }
+}
+
+impl MarkSchedule {
+    /// Pages are marked when the run is this old, seconds, and again each time that it is twice as old.
+    const FIRST: f64 = 0.1;
+    /// Who has grown by this part since the look before grows.
+    const GROWTH: f64 = 0.05;
+
+    /// Whether to mark at this look: what is being made counts as accessed, so a program that grows has a mark when it
+    /// has grown, or as late as its next one would come.
+    fn due(&mut self, look: &Memory) -> bool {
+        let grows = look.anonymous as f64 > self.last as f64 * (1.0 + Self::GROWTH);
+        self.last = look.anonymous;
+        look.seconds >= self.next * if grows { 2.0 } else { 1.0 }
+    }
+
+    /// Pages were marked at so many seconds.
+    fn marked(&mut self, seconds: f64) {
+        self.next = seconds * 2.0;
+    }
+}
+
 impl RunSamples {
-    /// Pages are marked as not accessed when the run is this old, and again each time that it is twice as old: so the
-    /// last mark is at least half of the run before its end.
-    const FIRST_MARK: f64 = 0.1;
-    /// Time between two looks, at the most, where a rest is to be noticed.
-    const CLOSE: Duration = Duration::from_millis(100);
+    /// Time between two looks where a rest and what is not accessed are to be noticed: at the least, and at the most.
+    const CLOSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+
+    /// That time after these looks: a fifth of the run's age.
+    fn close(looks: &[Memory]) -> Duration {
+        let age = looks.last().map_or(0.0, |look| look.seconds);
+        Duration::from_secs_f64(age / 5.0).clamp(Self::CLOSE.0, Self::CLOSE.1)
+    }
 
     fn watch(
         linux: &Linux,
@@ -474,15 +511,15 @@ impl RunSamples {
         let mut seen = Self::default();
         let (mut watch, mut heaps) = (Watch::begin(linux), HeapOf { linux, found: None });
         let mut resting = Resting { linux, last: None, told: None, silent: 0 };
-        let mut next = if marks { Self::FIRST_MARK } else { f64::INFINITY };
+        let mut schedule = MarkSchedule::default();
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.sample(&[pid]).filter(executes) {
                 seen.looks.push(look);
-                if look.seconds >= next && linux.clear_referenced(look.largest).is_ok() {
+                if marks && schedule.due(&look) && linux.clear_referenced(look.largest).is_ok() {
+                    schedule.marked(look.seconds);
                     seen.marks.push(look.seconds);
                     seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
                     seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
-                    next = look.seconds * 2.0;
                 }
                 if marks && let Some(free) = resting.asked(&look) {
                     let most = seen.malloc.map_or(0, |most| most.free);
@@ -493,7 +530,7 @@ impl RunSamples {
                     seen.live = seen.live.max(heaps.live());
                 }
             }
-            let longest = if marks { Self::CLOSE } else { Duration::MAX };
+            let longest = if marks { Self::close(&seen.looks) } else { Duration::MAX };
             let until = Instant::now() + watch.pause().min(longest);
             while Instant::now() < until && !over.load(Ordering::Relaxed) {
                 let rest = until.saturating_duration_since(Instant::now());
@@ -502,5 +539,31 @@ impl RunSamples {
         }
         seen.not_asked = resting.why_not(seen.allocator).filter(|_| marks);
         seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_marked_when_the_program_has_grown_and_seldom() {
+        let marks = |looks: &[(f64, u64)]| {
+            let mut schedule = MarkSchedule::default();
+            let mut marks = Vec::new();
+            for (seconds, anonymous) in looks.iter().copied() {
+                if schedule.due(&Memory { seconds, anonymous, ..Memory::default() }) {
+                    schedule.marked(seconds);
+                    marks.push(seconds);
+                }
+            }
+            marks
+        };
+        let settled = [(0.05, 100), (0.11, 100), (0.15, 102), (0.23, 102), (0.4, 100), (0.5, 100)];
+        assert_eq!(marks(&settled), [0.11, 0.23, 0.5]);
+        let growing = [(0.05, 10), (0.11, 40), (0.15, 100), (0.18, 101), (0.3, 101), (0.36, 101)];
+        assert_eq!(marks(&growing), [0.18, 0.36], "not while it grows");
+        let always = [(0.1, 10), (0.15, 20), (0.21, 40), (0.3, 80), (0.5, 160), (0.9, 320)];
+        assert_eq!(marks(&always), [0.21, 0.9], "but at last");
     }
 }
