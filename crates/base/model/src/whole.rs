@@ -1,9 +1,10 @@
 //! Files that are read whole, though anybody may have made them: never more of one than is said, and where a stranger
 //! may have chosen what there is, nothing but a regular file: to open another may wait for ever (a pipe), or do
-//! something (a device).
+//! something (a device). And files that are replaced whole.
 
-use std::fs::File;
-use std::io::{Error, ErrorKind, Read as _, Result};
+use std::fs::{File, Permissions};
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Bytes of a header, a profile, costs and the like.
@@ -47,9 +48,40 @@ pub fn text(path: &Path) -> Result<String> {
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
 }
 
+/// Puts a whole file in place, with these permissions: a reader sees the old one or the new one, also after a crash. On
+/// an error the old one stays, and nothing else is left.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let fresh = path.with_extension(format!("{}.new", std::process::id()));
+    let write = || {
+        let mut file = File::create(&fresh)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)
+    };
+    write().inspect_err(|_| {
+        // Nobody would miss half a file.
+        let _ = std::fs::remove_file(&fresh);
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let room = tempfile::tempdir().unwrap();
+        let file = room.path().join("costs.json");
+        replace(&file, b"old", 0o600).unwrap();
+        replace(&file, b"new", 0o644).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+        let taken = room.path().join("taken.json");
+        std::fs::create_dir(&taken).unwrap();
+        assert!(replace(&taken, b"new", 0o644).is_err());
+        assert_eq!(std::fs::read_dir(room.path()).unwrap().count(), 2, "nothing else is left");
+    }
 
     /// A recording that named a pipe as a file of the program was read for ever, and of `/dev/zero` 4 GiB were.
     #[test]

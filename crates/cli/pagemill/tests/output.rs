@@ -15,7 +15,6 @@ use pagemill_model::recording::{Losses, Meta, Writer};
 use pagemill_model::{FaultSetup, Nanos};
 use support::verbs::{Sleeping, verbs, verbs_with_json};
 use support::{Ran, compiled, pagemill, pagemill_with, ran, skip};
-use tempfile::TempDir;
 
 /// Verbs whose standard output is their program's, or that print only what they have done.
 const PRINT_NOTHING: [(&str, &str); 5] = [
@@ -32,7 +31,6 @@ const GROUPS: [&str; 1] = ["frag"];
 /// Recordings of a short program, made once: with page faults and huge pages, and with accesses where they can be
 /// traced.
 struct Recordings {
-    _room: TempDir,
     faults: PathBuf,
     accesses: Option<PathBuf>,
     results: PathBuf,
@@ -41,9 +39,12 @@ struct Recordings {
 fn recordings() -> &'static Recordings {
     static MADE: OnceLock<Recordings> = OnceLock::new();
     MADE.get_or_init(|| {
-        let room = tempfile::tempdir().unwrap();
+        // Nothing is dropped in the end: the next time removes what there is.
+        let room = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
+        let _ = std::fs::remove_dir_all(&room);
+        std::fs::create_dir_all(&room).unwrap();
         let record = |with: &str, name: &str| {
-            let path = room.path().join(name);
+            let path = room.join(name);
             let mut command = pagemill();
             command.args(["record", "--with", with, "--threshold", "0ns", "-o"]).arg(&path);
             (ran(command.args(["--", "sh", "-c", "sleep 0.2; echo"])), path)
@@ -52,14 +53,14 @@ fn recordings() -> &'static Recordings {
         assert_eq!(run.code(), Some(0), "{run:?}");
         let (run, accesses) = record("accesses", "accesses");
         let accesses = if run.code() == Some(0) { Some(accesses) } else { skip(&run.err) };
-        let results = room.path().join("results");
+        let results = room.join("results");
         let run = ran(pagemill()
             .args(["reproduce", "throughput", "--quick", "--reps", "1", "--scale", "0.01"])
             .args(["--arms", "glibc", "-o"])
             .arg(&results));
         // A program of so small a size may be too short to be measured, which is no failure.
         assert_eq!(run.code(), Some(0), "{run:?}");
-        Recordings { _room: room, faults, accesses, results }
+        Recordings { faults, accesses, results }
     })
 }
 
@@ -590,7 +591,7 @@ fn a_recording_that_is_not_whole_is_never_taken_for_one_that_is() {
 /// It stood below all else, as if it were like the rest.
 #[test]
 fn what_was_lost_stands_in_the_header_and_is_red_on_a_terminal() {
-    let room = TempDir::new().unwrap();
+    let room = tempfile::tempdir().unwrap();
     let rec = room.path().join("rec");
     let losses = Losses { missed_samples: 7, ..Losses::default() };
     let faults = Some(FaultSetup { lost: 1, ..FaultSetup::default() });

@@ -214,14 +214,12 @@ fn measure(linux: &Linux) -> Result<Calibration> {
     Ok(known)
 }
 
-/// Puts a whole file in place.
+/// Puts it in place, with its directory.
 fn keep(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let temporary = path.with_extension(format!("{}", std::process::id()));
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    fs::write(&temporary, text)?;
-    fs::rename(&temporary, path)
+    pagemill_model::whole::replace(path, text, 0o644)
 }
 
 /// A view with the machine's figures as they are now, for regions to be filled in.

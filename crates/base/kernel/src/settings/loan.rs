@@ -31,7 +31,6 @@
 
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -407,15 +406,8 @@ impl<S: Settings> Journal<S> {
             text += &format!("holder {holder}\n");
         }
         let path = Self::path(directory, name);
-        let fresh = path.with_extension("new");
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create(&fresh)?;
-            file.set_permissions(fs::Permissions::from_mode(0o644))?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)
-        };
-        write().map_err(|error| Error::io("write", path.display(), error))
+        let written = pagemill_model::whole::replace(&path, text.as_bytes(), 0o644);
+        written.map_err(|error| Error::io("write", path.display(), error))
     }
 
     /// Puts the settings back, then removes the journal: in this order, so that a failure or a kill

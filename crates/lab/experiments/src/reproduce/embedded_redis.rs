@@ -6,10 +6,11 @@
 //! looked for in this order: `$PAGEMILL_REDIS` (any such server), our cache, the local Maven
 //! repository, and the Maven client, which fetches it from wherever the user has configured.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use pagemill_model::whole;
 
 use super::packages::cache;
 
@@ -95,9 +96,6 @@ fn extract(archive: &Path, server: &Path) -> Result<(), String> {
         .ok_or_else(|| {
             format!("cannot unpack {} (run: apt-get install unzip)", archive.display())
         })?;
-    let part = server.with_extension(std::process::id().to_string());
-    fs::write(&part, bytes)
-        .and_then(|()| fs::set_permissions(&part, fs::Permissions::from_mode(0o755)))
-        .and_then(|()| fs::rename(&part, server))
+    whole::replace(server, &bytes, 0o755)
         .map_err(|error| failed(&format!("cannot write {}", server.display()), error))
 }

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::process::presence::{self, Presence};
 use pagemill_kernel::settings::loan;
 use pagemill_kernel::{Error, Result};
-use pagemill_model::Pid;
+use pagemill_model::{Pid, whole};
 use pagemill_report::exposition::Metric::{Counter, Gauge};
 use pagemill_report::exposition::{Exposition, Row, labels};
 use serde::{Deserialize, Serialize};
@@ -122,12 +121,9 @@ impl Board {
     /// Replaces what it says, which is everybody's to read.
     pub fn write(&self, status: &Status) -> Result<()> {
         let target = path(&self.directory, self.mark.token());
-        let fresh = target.with_extension("new");
         let written = serde_json::to_vec_pretty(status)
             .map_err(std::io::Error::from)
-            .and_then(|text| fs::write(&fresh, text))
-            .and_then(|()| fs::set_permissions(&fresh, fs::Permissions::from_mode(0o644)))
-            .and_then(|()| fs::rename(&fresh, &target));
+            .and_then(|text| whole::replace(&target, &text, 0o644));
         written.map_err(|error| Error::io("write", target.display(), error))
     }
 }
@@ -263,6 +259,7 @@ const OF_DAEMONS: [Row<Status>; 4] = [
 mod tests {
     use super::*;
     use pagemill_kernel::Linux;
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn status() -> Status {
         let stat = Linux::live().stat(Pid::own()).unwrap();
