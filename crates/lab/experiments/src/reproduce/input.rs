@@ -1,7 +1,7 @@
 //! Inputs of packaged programs, made once a run in a scratch directory, and the programs
 //! themselves: found, and their versions checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -249,7 +249,9 @@ pub fn needs(experiment: &Experiment) -> Vec<String> {
             packaged.map(|one| (one.run.as_str(), one.package.as_str())).collect()
         }
         Program::Browser(page) => {
-            page.browsers.iter().flat_map(|one| browser::needs(*one)).collect()
+            let all: BTreeSet<_> =
+                page.browsers.iter().flat_map(|one| browser::needs(*one)).collect();
+            all.into_iter().collect()
         }
         Program::Workload { .. } => Vec::new(),
     };
