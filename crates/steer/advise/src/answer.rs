@@ -10,7 +10,7 @@ use crate::arm::{Arm, State};
 use crate::estimates::grouped;
 use crate::lever::Start;
 use crate::observation::{RunObservation, bytes, seconds, wrapped};
-use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs};
+use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing};
 use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.
@@ -172,13 +172,11 @@ impl Advice {
             }
             return text;
         }
-        let tried = self.arms.iter().filter(|arm| match arm.state {
-            State::NoTime => false,
-            _ => !arm.runs.is_empty(),
-        });
+        let told = self.judgement.perhaps.map(|(arm, _)| arm);
         let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
-        let mut text = verdict(tried.count(), open, perhaps, self.options.worth);
-        if let Some((arm, aim)) = self.judgement.over_bound {
+        let known = self.known(told);
+        let mut text = verdict(&known, open, perhaps, self.options.worth);
+        if let Some((arm, aim)) = self.judgement.over_bound.filter(|(arm, _)| told != Some(*arm)) {
             text.push_str("; ");
             text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
             if levers[arm].len() < LEAST {
@@ -193,6 +191,18 @@ impl Advice {
             ));
         }
         text
+    }
+
+    /// What is known of the levers of which enough was seen, but for this one.
+    fn known(&self, but: Option<usize>) -> Known {
+        let seen = |(number, arm): &(usize, &Arm)| {
+            !arm.runs.is_empty() && arm.state != State::NoTime && Some(*number) != but
+        };
+        let open = |(number, _): (usize, &Arm)| {
+            self.judgement.standings.get(number) == Some(&Standing::Open)
+        };
+        let levers = || self.arms.iter().enumerate().filter(seen);
+        Known { levers: levers().count(), open: levers().any(open) }
     }
 
     /// What is to be said of levers that did not have the runs that it takes.
@@ -222,10 +232,14 @@ impl Advice {
             Aim::Memory => Quantity::Mean,
             Aim::Time { .. } => self.judgement.time,
         };
-        let word = column(quantity);
         let change = self.runs(levers).change(arm, quantity);
+        if change.is_some_and(|change| change.high < 1.0 - self.options.worth) {
+            let runs = times(levers[arm].len());
+            let does = self.sentence(levers, arm, aim, "brings");
+            return format!("{does}, which is not certain yet ({runs}; --within gives more)");
+        }
         let change = change.as_ref().map(changed).unwrap_or_default();
-        let name = self.arms[arm].lever.name();
+        let (name, word) = (self.arms[arm].lever.name(), column(quantity));
         format!(
             "{name} may help ({word} {change}), and these runs differ too much to tell (--within gives more)"
         )
@@ -271,7 +285,8 @@ impl Advice {
     /// As text.
     pub fn text(&self) -> String {
         let levers = self.levers();
-        let mut text = wrapped(&format!("{}\n", self.usual().text("as it is", self.live())));
+        let mut text = wrapped(&format!("{}.\n\n", self.conclusion()));
+        text.push_str(&wrapped(&format!("{}\n", self.usual().text("as it is", self.live()))));
         if !self.base.is_empty() {
             let (header, rows) = self.table(&levers, true);
             text.push_str(&format!("\n{}", text::table(&header, &rows)));
@@ -282,7 +297,7 @@ impl Advice {
         }
         text.push('\n');
         self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
-        text.push_str(&wrapped(&format!("{FORMULA}\n\n{}.\n", self.conclusion())));
+        text.push_str(&wrapped(&format!("{FORMULA}\n\n")));
         if let Some(colder) = self.colder() {
             text.push_str(&wrapped(&format!("{colder}\n")));
         }
@@ -426,11 +441,11 @@ impl Advice {
             Quantity::Cpu => "the CPU time",
             _ => "as slow",
         };
-        let gross = |ratio: Option<f64>| ratio.filter(|ratio| *ratio >= GROSS);
-        let says = |ratio: f64, what: &str| format!("{ratio:.1} times {what}");
+        let gross = |ratio: Option<f64>, least: f64| ratio.filter(|ratio| *ratio >= least);
         let parts = [
-            gross(slower).map(|ratio| says(ratio, than)),
-            gross(ratio(Quantity::Mean)).map(|ratio| says(ratio, "the memory")),
+            gross(slower, GROSS.time).map(|ratio| format!("{ratio:.1} times {than}")),
+            gross(ratio(Quantity::Mean), GROSS.memory)
+                .map(|ratio| format!("memory {}", percent(ratio))),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         // What it would have brought is worth knowing.
@@ -559,19 +574,30 @@ fn listed(title: &str, rows: Vec<Vec<String>>) -> String {
     lines.map(|line| wrapped(&line)).collect()
 }
 
-/// What is to be said where no lever helps that was tried.
-fn verdict(tried: usize, open: Option<String>, perhaps: Option<String>, worth: f64) -> String {
+/// What is known of the levers of which enough was seen.
+struct Known {
+    levers: usize,
+    /// Whether one of them may still help: the runs differ too much to tell.
+    open: bool,
+}
+
+/// What is to be said where no lever helps that was tried: of others time was short, or one may help.
+fn verdict(known: &Known, short: Option<String>, perhaps: Option<String>, worth: f64) -> String {
     let worth = worth * 100.0;
-    let (does_not, helps) = match perhaps {
-        Some(_) => ("is not shown to help", "is shown to help"),
-        None => ("does not help", "helps"),
+    let (does_not, helps) = match known.open {
+        true => ("is not shown to help", "is shown to help"),
+        false => ("does not help", "helps"),
     };
-    let fails = match tried {
-        0 => None,
-        1 => Some(format!("the lever that was tried {does_not} by {worth:.0} %")),
-        _ => Some(format!("none of {tried} levers that were tried {helps} by {worth:.0} %")),
+    let fails = match (known.levers, short.is_some() || perhaps.is_some()) {
+        (0, _) => None,
+        (1, true) => Some(format!("the other that was tried {does_not} by {worth:.0} %")),
+        (1, false) => Some(format!("the lever that was tried {does_not} by {worth:.0} %")),
+        (others, true) => Some(format!("none of the other {others} {helps} by {worth:.0} %")),
+        (all, false) => {
+            Some(format!("none of {all} levers that were tried {helps} by {worth:.0} %"))
+        }
     };
-    let open: Vec<String> = [perhaps, open].into_iter().flatten().collect();
+    let open: Vec<String> = [perhaps, short].into_iter().flatten().collect();
     match (open.is_empty(), fails) {
         (false, fails) => {
             let all: Vec<String> = open.into_iter().chain(fails).collect();
@@ -629,26 +655,29 @@ mod tests {
 
     #[test]
     fn all_is_well_only_where_nothing_was_left_out_for_lack_of_time() {
-        let open = || Some("2 levers were not tried".to_owned());
+        let short = || Some("2 levers were not tried".to_owned());
         let cases = [
             (0, None, "no lever that could matter can be tried: use the command as it is"),
             (1, None, "the lever that was tried does not help by 5 %: use the command as it is"),
             (3, None, "none of 3 levers that were tried helps by 5 %: use the command as it is"),
-            (0, open(), "undecided: 2 levers were not tried"),
+            (0, short(), "undecided: 2 levers were not tried"),
             (
-                2,
-                open(),
-                "undecided: 2 levers were not tried; none of 2 levers that were tried helps by 5 %",
+                1,
+                short(),
+                "undecided: 2 levers were not tried; the other that was tried does not help by 5 %",
             ),
+            (2, short(), "undecided: 2 levers were not tried; none of the other 2 helps by 5 %"),
         ];
-        for (tried, open, says) in cases {
-            assert_eq!(verdict(tried, open, None, 0.05), says);
+        for (levers, short, says) in cases {
+            assert_eq!(verdict(&Known { levers, open: false }, short, None, 0.05), says);
         }
-        let perhaps = Some("that one may".to_owned());
-        let says =
-            "undecided: that one may; none of 3 levers that were tried is shown to help by 5 %";
-        assert_eq!(verdict(3, None, perhaps, 0.05), says);
+        let open = |levers| Known { levers, open: true };
+        let says = "undecided: that one may; none of the other 3 is shown to help by 5 %";
+        assert_eq!(verdict(&open(3), None, Some("that one may".to_owned()), 0.05), says);
+        let says = "the lever that was tried is not shown to help by 5 %: use the command as it is";
+        assert_eq!(verdict(&open(1), None, None, 0.05), says);
     }
+
     /// Advice on a command of these runs, MiB and seconds: as it is, and under the first levers by state and runs.
     fn advice(base: &[(f64, f64)], levers: &[(State, &[(f64, f64)])]) -> Advice {
         let run = |(memory, cpu): &(f64, f64)| Figures {
@@ -713,7 +742,11 @@ mod tests {
             run.counted[0] = Some(user);
         }
         let text = advice.text();
-        assert!(text.starts_with("as it is    1.30 s: 600.0 ms user, 1.00 s system"), "{text}");
+        assert!(
+            text.starts_with(&wrapped(&advice.conclusion())),
+            "the conclusion is first: {text}"
+        );
+        assert!(text.contains("\n\nas it is    1.30 s: 600.0 ms user, 1.00 s system"), "{text}");
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         let [twice, once] = [REGISTRY[0].name(), REGISTRY[1].name()].map(row);
         assert!(twice.contains('[') && !twice.contains("one run"), "{text}");

@@ -42,8 +42,8 @@
 //! A lever is, for an aim,
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
-//!   after one run when either is worse than as it is by a quarter (`GROSS`) and twice its error, once the noise is
-//!   known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU for the share `w`,
+//!   after one run when either is worse than as it is by a quarter, memory by a tenth (`GROSS`), and twice its error,
+//!   once the noise is known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU for the share `w`,
 //!   that noise is reckoned as half of `w` at the least, for who takes the CPU from it takes caches, too; and if `w` is
 //!   above `BUSY`, one run says so only if it took `HOPELESS` times as long: a burst of others' work may last for it;
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
@@ -51,15 +51,17 @@
 //!
 //! On a machine that is not quiet it takes five runs to say that a lever takes less time, or that it passes a bound of
 //! time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of the
-//! other's by chance alone (one time in ten; of five and five one in 126).
+//! other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth it is
+//! gross, too: three runs tell half of the time.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
 //! with the greatest fall among those with three runs at the least (of time on a machine that is not quiet: five) whose
 //! fall is more than `worth` in the median and told apart from none, and which are not shown (at 90 %) to pass the
 //! bound; of those within `TIE` of it the first of the registry, which begins with what asks least.
-//! Where there is no choice, an open lever whose median is worth it leaves it undecided: the runs differ too much; and
-//! the lever that brings most, if it is told apart from none, is told as the nearest.
+//! Where there is no choice, an open lever whose median is worth it, and told apart from none at 97.5 % of one side (of
+//! eight levers that do nothing one is told apart at 90 % more often than not), leaves it undecided; and the lever that
+//! brings most, if it is told apart from none, is told as the nearest.
 //!
 //! Always true: what is out stays out; what is out or broken is not chosen; runs in another order, or in other units,
 //! give the same; without noise a lever that is worth it is chosen and one that is not never; after `most` rounds it
@@ -73,6 +75,8 @@ use pagemill_analysis::statistics::{mad, median};
 const Z: f64 = 2.6;
 /// One-sided 90 %: what a bound is given the benefit of.
 const DOUBT: f64 = 1.28;
+/// One-sided 97.5 %: what makes an open lever worth a word.
+const PLAUSIBLE: f64 = 1.96;
 /// Noise that is always reckoned with, of a natural logarithm.
 const FLOOR: f64 = 0.003;
 /// Falls that differ by less are one.
@@ -81,9 +85,9 @@ const TIE: f64 = 0.02;
 const NOTABLE: f64 = 0.01;
 /// An open lever that may fall by so much more than what is shown keeps the trial going.
 const MARGIN: f64 = 0.03;
-/// After one run, a lever that is worse by this factor in what it is to improve, or in the bound, and by so many
-/// standard errors more, is out.
-pub(crate) const GROSS: f64 = 1.25;
+/// After one run, a lever that is worse by this factor in time or in memory, in what it is to improve or in the bound,
+/// and by so many standard errors more, is out: others do not make memory more.
+pub(crate) const GROSS: Gross = Gross { time: 1.25, memory: 1.1 };
 const ERRORS: f64 = 2.0;
 /// The share in which a command waits for a CPU from which on the machine is busy, and how many times as long one run
 /// takes there under a lever that is out.
@@ -114,6 +118,12 @@ pub const COUNTED: [&str; 11] = [
     "itlb_misses",
     "cache_misses",
 ];
+
+/// Factors.
+pub(crate) struct Gross {
+    pub time: f64,
+    pub memory: f64,
+}
 
 /// What one run gave. What could not be measured is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -290,7 +300,7 @@ pub struct Judgement {
     pub stop: bool,
     /// The lever that is to be used, and for what.
     pub choice: Option<(usize, Aim)>,
-    /// A lever that would have been chosen if its bound were wider: the same.
+    /// A lever that passes its bound, and would be chosen if that were wider: the same.
     pub over_bound: Option<(usize, Aim)>,
     /// Where none is chosen, the one that is still open and looks best, if that looks worth it: the runs differ too
     /// much to tell.
@@ -550,7 +560,10 @@ impl Judge<'_> {
         };
         if fall.low > enough || bound.is_some_and(passed) {
             Standing::Out
-        } else if fall.high < enough && bound.is_none_or(kept) && self.is_told(aim, fall.runs) {
+        } else if fall.high < enough
+            && bound.is_none_or(kept)
+            && self.is_told_of_fall(lever, aim, fall)
+        {
             Standing::Shown(aim)
         } else {
             Standing::Open
@@ -566,7 +579,15 @@ impl Judge<'_> {
             return false;
         }
         let error = change.error.max(waits * DISTURBED * shares.iter().sum::<f64>().sqrt());
-        (change.ratio / limit).ln() >= GROSS.ln() + ERRORS * error
+        let gross = if is_time { GROSS.time } else { GROSS.memory };
+        (change.ratio / limit).ln() >= gross.ln() + ERRORS * error
+    }
+
+    /// Whether the runs of a lever show that what it brings is its own.
+    fn is_told_of_fall(&self, lever: usize, aim: Aim, fall: Change) -> bool {
+        let rise = fall.inverted();
+        let gross = || self.is_gross(lever, rise, 1.0 / (1.0 - self.criteria.worth), true);
+        fall.runs >= LEAST && (self.is_told(aim, fall.runs) || gross())
     }
 
     /// Whether so many runs can show that a lever is worth it.
@@ -588,13 +609,15 @@ impl Judge<'_> {
         open.all(|lever| fall(lever).is_none_or(|fall| fall.low > best - MARGIN))
     }
 
-    /// Of the levers that are open for an aim the best, if its fall is worth it in the median.
+    /// Of the levers that are open for an aim the best, if its fall is worth it in the median and hardly chance.
     fn perhaps(&self, aim: Aim, standings: &[Standing]) -> Option<usize> {
         let fall = |lever: usize| match standings[lever] {
             Standing::Open => Some((lever, self.changes(lever, aim)?.0)),
             Standing::Out | Standing::Shown(_) => None,
         };
-        let told = (0..standings.len()).filter_map(fall).filter(|(_, fall)| fall.runs >= LEAST);
+        let told =
+            |fall: &Change| fall.runs >= LEAST && fall.ratio.ln() + PLAUSIBLE * fall.error < 0.0;
+        let told = (0..standings.len()).filter_map(fall).filter(|(_, fall)| told(fall));
         let worth = told.filter(|(_, fall)| fall.ratio < 1.0 - self.criteria.worth);
         worth.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)).map(|(lever, _)| lever)
     }
@@ -608,7 +631,7 @@ impl Judge<'_> {
     fn nearest(&self, aim: Aim) -> Option<usize> {
         let brings = |lever: usize| {
             let (fall, bound) = self.changes(lever, aim)?;
-            let told = fall.runs >= LEAST && self.is_told(aim, fall.runs);
+            let told = self.is_told_of_fall(lever, aim, fall);
             let falls = told && fall.ratio < 1.0 - NOTABLE && fall.high < 1.0;
             let passes = bound.is_none_or(|bound| self.may_be_kept(bound));
             (falls && passes).then_some((lever, fall.ratio))
@@ -617,17 +640,16 @@ impl Judge<'_> {
         all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(lever, _)| lever)
     }
 
-    /// The lever that is best for an aim and worth it; with any bound, or only those within it.
+    /// The lever that is best for an aim and worth it: of those `within` the bound, or of those that pass it.
     fn choice(&self, aim: Aim, within: bool) -> Option<usize> {
         let worth_it = |lever: &usize| {
             let (fall, bound) = self.changes(*lever, aim)?;
             let falls = fall.ratio < 1.0 - self.criteria.worth && fall.high < 1.0;
             let given_up = self.runs.out.get(*lever) == Some(&true);
             // One that is not chosen may be told of, with its runs.
-            let told = fall.runs >= LEAST && self.is_told(aim, fall.runs);
-            let tried = !within || (told && !given_up);
-            let passes = !within || bound.is_none_or(|bound| self.may_be_kept(bound));
-            (tried && falls && passes).then_some((*lever, fall.ratio))
+            let tried = !within || (self.is_told_of_fall(*lever, aim, fall) && !given_up);
+            let kept = bound.is_none_or(|bound| self.may_be_kept(bound));
+            (tried && falls && kept == within).then_some((*lever, fall.ratio))
         };
         let good: Vec<(usize, f64)> =
             (0..self.runs.levers.len()).filter_map(|lever| worth_it(&lever)).collect();

@@ -316,14 +316,60 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
 #[test]
 fn a_lever_that_looks_worth_it_among_runs_that_differ_too_much_leaves_it_undecided() {
     let arm = |times: [f64; 3]| times.map(|time| figures(100.0, time)).to_vec();
-    let (base, faster) = (arm([1.0, 1.6, 0.7]), arm([0.8, 1.3, 0.6]));
-    let told = judged(&base, &[arm([1.0, 1.5, 0.7]), faster], &CRITERIA);
+    let (base, faster) = (arm([1.0, 1.1, 0.95]), arm([0.8, 0.85, 0.78]));
+    let told = judged(&base, &[arm([1.0, 1.08, 0.97]), faster], &CRITERIA);
     assert_eq!((told.choice, told.perhaps), (None, Some((1, Aim::Time { bounded: true }))));
-    let same = judged(&base, &[arm([1.1, 1.5, 0.7])], &CRITERIA);
+    let same = judged(&base, &[arm([1.04, 1.1, 0.95])], &CRITERIA);
     assert_eq!((same.choice, same.perhaps), (None, None), "nothing speaks for it");
+    // Of runs that differ by half: "may help (-20 % [-60, +70])".
+    let differ = [arm([1.0, 1.5, 0.7]), arm([0.8, 1.3, 0.6])];
+    let told = judged(&arm([1.0, 1.6, 0.7]), &differ, &CRITERIA);
+    assert_eq!((told.choice, told.perhaps), (None, None), "chance does as much");
     let (base, levers) = quiet(&[(1.0, 0.8), (1.0, 0.97)], 3);
     let told = judged(&base, &levers, &CRITERIA);
     assert!(told.choice.is_some() && told.perhaps.is_none(), "{told:?}");
+}
+
+/// Of eight levers that do nothing one always "may help".
+#[test]
+fn of_levers_that_do_nothing_one_seldom_looks_worth_it() {
+    let mut random = Random::new(7);
+    let mut arm = || -> Vec<Figures> {
+        let mut time = || 1.0 + 0.15 * (0..12).map(|_| random.unit() - 0.5).sum::<f64>();
+        (0..LEAST).map(|_| figures(100.0, time())).collect()
+    };
+    let mut perhaps = 0;
+    for _ in 0..200 {
+        let levers: Vec<Vec<Figures>> = (0..8).map(|_| arm()).collect();
+        perhaps += usize::from(judged(&arm(), &levers, &CRITERIA).perhaps.is_some());
+    }
+    assert!(perhaps < 70, "{perhaps} of 200");
+}
+
+/// Four runs of half the time, [-65, -41], were "too few to tell", and the lever was offered as one of more memory.
+#[test]
+fn three_runs_tell_what_takes_half_the_time() {
+    let arm = |time: f64, runs: usize| -> Vec<Figures> {
+        (0..runs).map(|run| figures(100.0, time * [1.0, 1.12, 0.93, 1.05][run])).collect()
+    };
+    let told = |time: f64, runs| judged(&arm(2.0, 4), &[arm(time, runs)], &CRITERIA);
+    let aim = Aim::Time { bounded: true };
+    assert_eq!((told(0.9, 4).choice, told(0.9, 4).over_bound), (Some((0, aim)), None));
+    assert_eq!(told(0.9, 4).standings, [Standing::Shown(aim)]);
+    assert_eq!(told(0.9, 2).choice, None);
+    let fifth = told(1.55, 4);
+    assert_eq!((fifth.choice, fifth.over_bound), (None, None), "a burst of others' work does that");
+    assert_eq!(fifth.perhaps, Some((0, aim)));
+}
+
+/// Levers of 13 and 23 % more memory, which is not wanted, were left undecided after a run.
+#[test]
+fn one_run_tells_what_takes_a_tenth_more_memory() {
+    let (_, levers) = quiet(&[(1.15, 0.8), (1.05, 0.8)], 1);
+    let (base, _) = quiet(&[], 2);
+    let of = |goal| judged(&base, &levers, &Criteria { goal, ..CRITERIA }).standings;
+    assert_eq!(of(Goal::Both), [Standing::Out, Standing::Open]);
+    assert_eq!(of(Goal::Speed), [Standing::Open, Standing::Open]);
 }
 
 proptest! {
