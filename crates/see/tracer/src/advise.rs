@@ -29,7 +29,7 @@ use pagemill_kernel::memory::maps::top_of_mappings;
 use pagemill_kernel::process::ptrace::{self, FOLLOW_CALLS, Registers, Setup, Stop};
 use pagemill_kernel::process::rest::RestWatch;
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_kernel::process::{Resources, Stat, UsageScope, resources};
+use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, memory::anonymous, poll};
 use pagemill_model::{PageRange, Pid};
 
@@ -157,6 +157,10 @@ struct Command<'a> {
     early: BTreeSet<Pid>,
     programs: BTreeMap<String, Chunks>,
     ended: Option<Ended>,
+    /// When it was last looked at whether it rests.
+    looked: Instant,
+    /// Whether it rested for too long, and was ended.
+    idle: bool,
 }
 
 /// Runs `path` with these arguments (the first is its name) and environment, its standard input empty and its output
@@ -188,11 +192,12 @@ pub fn run(
         early: BTreeSet::new(),
         programs: BTreeMap::new(),
         ended: None,
+        looked: Instant::now(),
+        idle: false,
     };
     let mut began = Instant::now();
     let pending = signals.descriptor()?;
     let (mut interrupted, mut rest) = (None, RestWatch::begin(began));
-    let (mut rests, mut looked) = (false, began);
     while command.ended.is_none() || !command.threads.is_empty() {
         while let Some((thread, stop)) = ptrace::poll()? {
             if stop == Stop::Exec && command.images.is_empty() {
@@ -207,13 +212,7 @@ pub fn run(
                 break;
             }
         }
-        if !rests && looked.elapsed() >= LOOK {
-            looked = Instant::now();
-            rests = rest.rested(&command.stats(), looked) >= REST;
-            if rests {
-                command.end_all();
-            }
-        }
+        command.end_if_idle(&mut rest);
         poll::sleep(&[pending.as_fd()], Duration::from_millis(50))?;
         while let Some(received) = signals.wait(Duration::ZERO)? {
             if received.signal != signal::CHILD {
@@ -222,7 +221,7 @@ pub fn run(
             }
         }
     }
-    if rests {
+    if command.idle {
         let reason = format!("it did nothing for {} s and was ended", REST.as_secs());
         let error = Error::new(Kind::Other, "run", path.to_string_lossy(), reason);
         return Err(error.advise(
@@ -262,8 +261,18 @@ impl Command<'_> {
         self.threads.values().copied().collect()
     }
 
-    fn stats(&self) -> Vec<Stat> {
-        self.processes().into_iter().filter_map(|pid| self.linux.stat(pid).ok()).collect()
+    /// Ends a command that has rested for longer than it may.
+    fn end_if_idle(&mut self, rest: &mut RestWatch) {
+        let now = Instant::now();
+        if self.idle || now.saturating_duration_since(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let stats = self.processes().into_iter().filter_map(|pid| self.linux.stat(pid).ok());
+        self.idle = rest.rested(&stats.collect::<Vec<_>>(), now) >= REST;
+        if self.idle {
+            self.end_all();
+        }
     }
 
     fn end_all(&self) {

@@ -43,16 +43,17 @@
 //!
 //! - *out* when three runs say that the fall is not worth it, or that the bound is passed (the whole interval); or
 //!   after one run when either is worse than as it is by a quarter, memory by a tenth (`GROSS`), and twice its error,
-//!   once the noise is known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU for the share `w`,
-//!   that noise is reckoned as half of `w` at the least, for who takes the CPU from it takes caches, too; and if `w` is
-//!   above `BUSY`, one run says so only if it took `HOPELESS` times as long: a burst of others' work may last for it;
+//!   once the noise is known. Few runs may be alike by chance: of time, on a machine where the command waits for a CPU
+//!   for the share `w`, that noise is reckoned as half of `w` at the least, for who takes the CPU from it takes caches,
+//!   too; and if `w` is above `BUSY`, one run says so only if it took `HOPELESS` times as long: a burst of others' work
+//!   may last for it;
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
 //! - *open* else.
 //!
 //! On a machine that is not quiet it takes five runs to say that a lever takes less time, or that it passes a bound of
 //! time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of the
-//! other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth it is
-//! gross, too: three runs tell half of the time.
+//! other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth it
+//! is gross, too: three runs tell half of the time.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
