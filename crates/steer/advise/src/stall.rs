@@ -1,9 +1,10 @@
 //! Whether a command waits for what never comes: a terminal, clients, input.
 //!
-//! A command *rests* while it and all that it has started do ([`RestWatch`]). One that has rested for [`RESTS`] while it was looked at for the first time is told of, with what it may wait for, and goes on: a
-//! program may sleep. One that the kernel has stopped, for it wants the terminal from the background, or that waits for
-//! what somebody would type, would never go on, and is given up. So is one that rests for [`IDLE`], whatever it waits
-//! for, where nobody has said how long it may take.
+//! A command *rests* while it and all that it has started do ([`RestWatch`]). One that has rested for [`RESTS`] while
+//! it was looked at for the first time is told of, with what it may wait for, and goes on: a program may sleep. One
+//! that the kernel has stopped, for it wants the terminal from the background, or that waits for what somebody would
+//! type, would never go on, and is given up. So is one that rests for [`IDLE`], whatever it waits for, where nobody has
+//! said how long it may take.
 
 use std::time::{Duration, Instant};
 
