@@ -1,7 +1,7 @@
 //! When to stop trying, and what has won: a pure function of what the runs so far have given.
 //!
-//! All arms run once a round: the command as it is (the *base*) and under each lever that is still in play. A *change*
-//! is the ratio of a lever's median to the base's; its interval is
+//! All arms run once a round: the command as it is (the *base*), twice where it is compared with many, and under each
+//! lever that is still in play. A *change* is the ratio of a lever's median to the base's; its interval is
 //!
 //! ```text
 //!   ln ratio ± Z · e        e² = π/2 · (s²/n_lever + s²/n_base)      (the standard error of a median)
@@ -14,7 +14,7 @@
 //! disturbs upwards, and far. `Z` is 2.6 (99 % of one look at one lever), since we look after each round.
 //!
 //! Where the machine is busier in one round than in another, all runs of a round are, and pairs tell more: of a lever's
-//! run and the base's of the same round, `d = ln lever - ln base`. Then the change is `exp(median d)`, with
+//! run and the base's of the same round, `d = ln lever - ln base` (the mean of two). Then the change is `exp(median d)`, with
 //! `e² = π/2 · s_d²/n`, where `s_d` is the noise of `d`, pooled over the levers. That is taken where rounds are what at
 //! least half of the variance is from, `s_d < s`, and all runs of the lever have a pair.
 //!
@@ -70,7 +70,7 @@
 
 use std::f64::consts::FRAC_PI_2;
 
-use pagemill_analysis::statistics::{mad, median};
+use pagemill_analysis::statistics::{mad, mean, median};
 
 /// Standard errors on each side of an interval.
 const Z: f64 = 2.6;
@@ -363,8 +363,8 @@ impl Runs<'_> {
             Some((value + beside).ln())
         };
         let base = |round: usize| {
-            let mut runs = self.base.iter().filter(|run| round > 0 && run.round == round);
-            runs.next().and_then(log)
+            let same = self.base.iter().filter(|run| round > 0 && run.round == round);
+            mean(&same.filter_map(log).collect::<Vec<_>>())
         };
         let runs = self.levers.get(lever).map_or(&[][..], Vec::as_slice).iter();
         runs.filter_map(|run| Some(log(run)? - base(run.round)?)).collect()
@@ -493,7 +493,8 @@ impl Runs<'_> {
             }
             true
         };
-        let full = self.base.len() >= criteria.most;
+        let rounds = self.levers.iter().map(Vec::len).max().unwrap_or(self.base.len());
+        let full = rounds.min(self.base.len()) >= criteria.most;
         let choice = aims.iter().find_map(|aim| Some((judge.choice(*aim, true)?, *aim)));
         let over_bound = aims.iter().find_map(|aim| Some((judge.choice(*aim, false)?, *aim)));
         let perhaps = by_aim.iter().find_map(|(aim, all)| Some((judge.perhaps(*aim, all)?, *aim)));

@@ -40,6 +40,8 @@ const LONGER: f64 = 3.0;
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Rounds, at most.
 const MOST: usize = 40;
+/// Levers of a round that are many.
+const MANY_LEVERS: usize = 4;
 /// The longest first run, where no time is given.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Anonymous memory that is worth looking for what is not accessed in it, bytes.
@@ -364,9 +366,12 @@ impl<'a> Session<'a> {
             // The base is the arm beyond the last.
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
-            if self.base.is_empty() && self.options.rounds.is_none() {
-                // What one run of a lever tells depends on how much two of the base differ.
-                order.push(self.arms.len());
+            // What one run of a lever tells depends on how much two of the base differ; and all of many are compared with
+            // the base, whose bad luck would be the luck of each.
+            if self.options.rounds.is_none() && (self.base.is_empty() || order.len() > MANY_LEVERS)
+            {
+                let at = self.random.index(order.len() + 1);
+                order.insert(at, self.arms.len());
             }
             let before = self.count;
             for arm in order {

@@ -362,6 +362,19 @@ fn three_runs_tell_what_takes_half_the_time() {
     assert_eq!(fifth.perhaps, Some((0, aim)));
 }
 
+/// By the first of two runs as it is alone, which met a busy neighbour, all levers took less time.
+#[test]
+fn a_pair_is_with_all_runs_of_the_command_as_it_is_in_that_round() {
+    let run = |time: f64, round| Figures { round, ..figures(100.0, time) };
+    let base: Vec<Figures> = (1..=5).flat_map(|round| [run(1.2, round), run(0.8, round)]).collect();
+    let lever: Vec<Figures> = (1..=5).map(|round| run(0.98, round)).collect();
+    let levers = [lever];
+    let runs = Runs { base: &base, levers: &levers, out: &[] };
+    let change = runs.change(0, Quantity::Cpu).unwrap();
+    assert!((change.ratio - 1.0).abs() < 0.01, "{change:?}");
+    assert_eq!(runs.judge(&CRITERIA).choice, None);
+}
+
 /// Levers of 13 and 23 % more memory, which is not wanted, were left undecided after a run.
 #[test]
 fn one_run_tells_what_takes_a_tenth_more_memory() {
