@@ -366,8 +366,8 @@ impl<'a> Session<'a> {
             // The base is the arm beyond the last.
             order.push(self.arms.len());
             self.random.shuffle(&mut order);
-            // What one run of a lever tells depends on how much two of the base differ; and all of many are compared with
-            // the base, whose bad luck would be the luck of each.
+            // What one run of a lever tells depends on how much two of the base differ; and all of many are compared
+            // with the base, whose bad luck would be the luck of each.
             if self.options.rounds.is_none() && (self.base.is_empty() || order.len() > MANY_LEVERS)
             {
                 let at = self.random.index(order.len() + 1);
