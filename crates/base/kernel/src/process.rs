@@ -15,8 +15,8 @@ pub mod process_vm;
 pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
-#[cfg(target_arch = "x86_64")]
 pub mod rest;
+#[cfg(target_arch = "x86_64")]
 pub mod scheduling;
 pub mod seccomp;
 pub mod signal;

@@ -157,6 +157,7 @@ struct Command<'a> {
     early: BTreeSet<Pid>,
     programs: BTreeMap<String, Chunks>,
     ended: Option<Ended>,
+    rest: RestWatch,
     /// When it was last looked at whether it rests.
     looked: Instant,
     /// Whether it rested for too long, and was ended.
@@ -182,6 +183,7 @@ pub fn run(
     watch.suspended(root)?;
     let before = resources(UsageScope::EndedChildren);
     launched.go()?;
+    let mut began = Instant::now();
     let mut command = Command {
         linux,
         chosen,
@@ -192,12 +194,12 @@ pub fn run(
         early: BTreeSet::new(),
         programs: BTreeMap::new(),
         ended: None,
-        looked: Instant::now(),
+        rest: RestWatch::begin(began),
+        looked: began,
         idle: false,
     };
-    let mut began = Instant::now();
     let pending = signals.descriptor()?;
-    let (mut interrupted, mut rest) = (None, RestWatch::begin(began));
+    let mut interrupted = None;
     while command.ended.is_none() || !command.threads.is_empty() {
         while let Some((thread, stop)) = ptrace::poll()? {
             if stop == Stop::Exec && command.images.is_empty() {
@@ -212,7 +214,7 @@ pub fn run(
                 break;
             }
         }
-        command.end_if_idle(&mut rest);
+        command.end_if_idle();
         poll::sleep(&[pending.as_fd()], Duration::from_millis(50))?;
         while let Some(received) = signals.wait(Duration::ZERO)? {
             if received.signal != signal::CHILD {
@@ -262,14 +264,15 @@ impl Command<'_> {
     }
 
     /// Ends a command that has rested for longer than it may.
-    fn end_if_idle(&mut self, rest: &mut RestWatch) {
+    fn end_if_idle(&mut self) {
         let now = Instant::now();
         if self.idle || now.saturating_duration_since(self.looked) < LOOK {
             return;
         }
         self.looked = now;
-        let stats = self.processes().into_iter().filter_map(|pid| self.linux.stat(pid).ok());
-        self.idle = rest.rested(&stats.collect::<Vec<_>>(), now) >= REST;
+        let processes = self.processes().into_iter();
+        let stats: Vec<_> = processes.filter_map(|pid| self.linux.stat(pid).ok()).collect();
+        self.idle = self.rest.rested(&stats, now) >= REST;
         if self.idle {
             self.end_all();
         }

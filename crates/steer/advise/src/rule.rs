@@ -14,9 +14,9 @@
 //! disturbs upwards, and far. `Z` is 2.6 (99 % of one look at one lever), since we look after each round.
 //!
 //! Where the machine is busier in one round than in another, all runs of a round are, and pairs tell more: of a lever's
-//! run and the base's of the same round, `d = ln lever - ln base` (the mean of two). Then the change is `exp(median
-//! d)`, with `e² = π/2 · s_d²/n`, where `s_d` is the noise of `d`, pooled over the levers. That is taken where rounds
-//! are what at least half of the variance is from, `s_d < s`, and all runs of the lever have a pair.
+//! run and the base's of the same round, `d = ln lever - ln base` (the mean of two). Then the change is
+//! `exp(median d)`, with `e² = π/2 · s_d²/n`, where `s_d` is the noise of `d`, pooled over the levers. That is taken
+//! where rounds are what at least half of the variance is from, `s_d < s`, and all runs of the lever have a pair.
 //!
 //! An *aim* is a quantity that is to fall by more than `worth`, while another, its bound, rises by no more than
 //! `slower`. By goal, in this order:
@@ -120,7 +120,7 @@ pub const COUNTED: [&str; 11] = [
     "cache_misses",
 ];
 
-/// Factors.
+/// Factors by which a lever is worse beyond doubt.
 pub(crate) struct Gross {
     pub time: f64,
     pub memory: f64,

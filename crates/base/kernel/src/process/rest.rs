@@ -36,7 +36,10 @@ impl RestWatch {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Pid;
+
     use super::*;
+    use crate::Linux;
 
     #[test]
     fn who_works_or_is_ready_to_does_not_rest() {
@@ -45,7 +48,7 @@ mod tests {
             state,
             user: Duration::from_secs_f64(cpu),
             system: Duration::ZERO,
-            ..crate::Linux::live().stat(pagemill_model::Pid::own()).unwrap()
+            ..Linux::live().stat(Pid::own()).unwrap()
         };
         let mut watch = RestWatch::begin(begun);
         let mut look = |seconds: u32, processes: &[Stat]| {
@@ -58,5 +61,28 @@ mod tests {
         assert_eq!(look(50, &[process('R', 1.6)]), 0);
         assert_eq!(look(55, &[process('S', 0.0)]), 0, "what had used 1.6 s has ended");
         assert_eq!(look(70, &[]), 15);
+    }
+
+    #[test]
+    fn who_sleeps_for_longer_than_a_command_may_is_told_from_who_works() {
+        let (linux, begun, minute) = (Linux::live(), Instant::now(), Duration::from_secs(60));
+        let over = |words: &[&str]| {
+            let mut child = std::process::Command::new(words[0]).args(&words[1..]).spawn().unwrap();
+            let pid = Pid(child.id());
+            let stat = || linux.stat(pid);
+            while !stat().is_ok_and(|stat| stat.state == 'S' || !stat.user.is_zero()) {
+                assert!(begun.elapsed() < minute);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let mut watch = RestWatch::begin(begun);
+            let over = [59, 61].map(|seconds| {
+                watch.rested(&[stat().unwrap()], begun + Duration::from_secs(seconds)) >= minute
+            });
+            child.kill().unwrap();
+            child.wait().unwrap();
+            over
+        };
+        assert_eq!(over(&["sleep", "1000"]), [false, true]);
+        assert_eq!(over(&["sh", "-c", "while :; do :; done"]), [false; 2]);
     }
 }
