@@ -16,11 +16,15 @@
 //! Always true: a total over the recording is never negative and never forgets an epoch; a value
 //! that was measured nowhere is `None`; means weigh each sample by the time until the next one.
 
+mod rest;
+
 use std::ops::Range;
 
 use pagemill_model::{Bytes, Event, Fold, HeapSample, Nanos};
 
 use pagemill_model::sums::{add, sum};
+
+use rest::RestFold;
 
 /// Shares at which pauses are reported.
 pub const PAUSE_SHARES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
@@ -75,7 +79,7 @@ pub struct HeapView {
 }
 
 /// What a malloc that is not pagemill's keeps free.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Malloc {
     /// Whose it is, such as `glibc's malloc`.
     pub name: String,
@@ -89,6 +93,9 @@ pub struct Malloc {
     pub returnable: Bytes,
     /// Free in pieces of pages that hold data, too.
     pub pieces: Bytes,
+    /// The least part of a CPU that the process used in a fifth of a second while half of `returnable` or more was kept;
+    /// none if that was not seen for so long.
+    pub least_use: Option<f64>,
 }
 
 impl HeapView {
@@ -198,6 +205,7 @@ pub struct HeapFold {
     occupancy: Option<f64>,
     last: Option<HeapSample>,
     malloc: Option<Malloc>,
+    rest: RestFold,
 }
 
 impl Fold for HeapFold {
@@ -234,8 +242,11 @@ impl Fold for HeapFold {
                 free: or_none(sample.malloc_free),
                 returnable: or_none(sample.malloc_returnable),
                 pieces: or_none(sample.malloc_pieces),
+                least_use: None,
             });
         }
+        let kept = self.malloc.as_ref().map(|malloc| malloc.returnable);
+        self.rest.push(sample.time, sample.cpu, kept);
         let nanos = |value: Option<Nanos>| value.map(|value| value.0);
         self.cpu.push(nanos(sample.cpu), Base::First);
         self.ksmd.push(sample);
@@ -261,6 +272,10 @@ impl Fold for HeapFold {
     }
 
     fn view(&self) -> HeapView {
+        let malloc = self.malloc.as_ref().map(|malloc| Malloc {
+            least_use: self.rest.least_use(Bytes(malloc.returnable.0.div_ceil(2))),
+            ..malloc.clone()
+        });
         HeapView {
             samples: self.samples,
             duration: self.end.since(self.first.unwrap_or_default()),
@@ -283,7 +298,7 @@ impl Fold for HeapFold {
             unmerged_pages: self.unmerged_pages.value(),
             aborted_groups: self.aborted_groups.value(),
             last: self.last.clone(),
-            malloc: self.malloc.clone(),
+            malloc,
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::heap::{HeapView, Malloc, Summary};
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 /// Nor is a smaller part of the footprint.
 const PART: f64 = 0.2;
+/// Who uses a smaller part of a CPU for a while rests, for `run --trim`.
+const REST: f64 = 0.05;
 
 /// The memory behind the heap that holds nothing of the program.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
@@ -54,29 +56,40 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
 /// That the program's own malloc keeps memory free, and why it does not go back.
 fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     let (malloc, memory) = (view.malloc.as_ref()?, view.memory.as_ref()?.last);
-    let Malloc { name, at, heap, returnable, pieces, .. } = malloc;
+    let Malloc { name, at, heap, returnable, pieces, least_use, .. } = malloc;
     let kept = (returnable.0.saturating_add(pieces.0) as f64).min(memory);
     if kept < LEAST || kept < memory * PART {
         return None;
     }
     let whole = returnable.0 >= pieces.0;
-    let why = match (whole, name.as_str()) {
-        (true, "glibc's malloc") => {
+    let glibc = name == "glibc's malloc";
+    let rests = least_use.is_some_and(|least| least < REST);
+    let why = match (whole, glibc) {
+        (true, true) => {
             "most are whole pages, but of its own accord it gives back only what lies at the end of its heap, and \
              something that lives lies behind them"
         }
-        (true, _) => {
+        (true, false) => {
             "most are whole pages, which it gives back some time after they were freed, while it is asked for memory"
         }
         (false, _) => {
             "most are pieces of pages on which something lives, too, and no malloc gives back a part of a page"
         }
     };
+    let trim = match least_use {
+        _ if !(whole && glibc) => String::new(),
+        Some(_) if rests => "; it rests at times, and run --trim has them given back then".into(),
+        Some(least) => format!(
+            "; run --trim has them given back when a program rests, and this one always used {} of a CPU or more",
+            percent(*least)
+        ),
+        None => "; run --trim has them given back when a program rests, which was not seen".into(),
+    };
     let as_of = view.malloc_as_of().map_or(String::new(), |as_of| format!(" ({as_of})"));
     Some(Finding {
         subject: "malloc-free",
         text: format!(
-            "{} of {} of memory are free{as_of}, and {name} keeps them: {why}",
+            "{} of {} of memory are free{as_of}, and {name} keeps them: {why}{trim}",
             size(kept as u64),
             size(memory as u64)
         ),
@@ -88,10 +101,10 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
             size(returnable.0),
             size(pieces.0)
         ),
-        next: match (whole, name.as_str()) {
-            (true, "glibc's malloc") => format!("pagemill run --trim {}", seen.again()),
-            (true, _) => format!("pagemill advise {}", seen.program()),
-            (false, _) => format!("pagemill run --heap compact {}", seen.again()),
+        next: match (whole, glibc) {
+            (true, true) if rests => format!("pagemill run --trim {}", seen.again()),
+            (true, false) => format!("pagemill advise {}", seen.program()),
+            _ => format!("pagemill run --heap compact {}", seen.again()),
         },
         stake: Stake::Memory(Bytes(kept as u64)),
         share: kept / memory.max(1.0),

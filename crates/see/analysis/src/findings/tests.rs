@@ -449,13 +449,15 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     assert!(found[0].text.ends_with("this configuration does not compact"), "{}", found[0].text);
 }
 
-/// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages.
-fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
+/// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages, and that
+/// uses so many milliseconds of CPU time a tenth of a second; its CPU time is not known without.
+fn of_malloc(name: &str, returnable: u64, pieces: u64, work: Option<u64>) -> Conclusions {
     let bytes = |mib: u64| Some(Bytes(mib * MIB));
-    let sample = HeapSample {
-        time: Nanos(5),
+    let sample = |number: u64| HeapSample {
+        time: Nanos(5 + number * 100_000_000),
         pid: Some(7),
         pss: bytes(200),
+        cpu: work.map(|work| Nanos(number * work * 1_000_000)),
         malloc: (!name.is_empty()).then(|| name.into()),
         malloc_heap: bytes(190),
         malloc_free: bytes(returnable + pieces + 5),
@@ -464,7 +466,7 @@ fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
         ..HeapSample::default()
     };
     let mut fold = HeapFold::default();
-    fold.event(&Event::Heap(Box::new(sample)));
+    (0..4).for_each(|number| fold.event(&Event::Heap(Box::new(sample(number)))));
     let view = fold.view();
     conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() })
 }
@@ -473,7 +475,7 @@ fn of_malloc(name: &str, returnable: u64, pieces: u64) -> Conclusions {
 #[test]
 fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     let finding = |name, returnable, pieces| {
-        let found = of_malloc(name, returnable, pieces);
+        let found = of_malloc(name, returnable, pieces, Some(0));
         assert_eq!((found.findings.len(), found.inconclusive.len()), (1, 0), "{found:?}");
         assert_eq!(found.findings[0].subject, "malloc-free");
         assert_eq!(found.findings[0].stake, Stake::Memory(Bytes((returnable + pieces) * MIB)));
@@ -488,9 +490,25 @@ fn free_memory_of_the_programs_own_malloc_is_named_with_why_it_stays() {
     assert_eq!(pieces.next, "pagemill run --heap compact -- CMD");
     let other = finding("jemalloc", 150, 10);
     assert!(other.text.contains("some time after") && other.next == "pagemill advise -- CMD");
-    assert_eq!(of_malloc("glibc's malloc", 20, 10), Conclusions::default(), "a seventh");
-    let found = of_malloc("", 0, 0);
+    let none = Conclusions::default();
+    assert_eq!(of_malloc("glibc's malloc", 20, 10, Some(0)), none, "a seventh");
+    let found = of_malloc("", 0, 0, Some(0));
     assert_eq!((found.findings.len(), found.inconclusive.len()), (0, 1), "{found:?}");
+}
+
+/// Trimming at rest was the next command for a program that never rests: it took nothing from its memory.
+#[test]
+fn memory_that_only_a_rest_would_give_back_is_not_left_to_a_program_that_does_not_rest() {
+    let told = |work| of_malloc("glibc's malloc", 170, 10, work).findings[0].clone();
+    let busy = told(Some(7));
+    assert_eq!(busy.next, "pagemill run --heap compact -- CMD");
+    assert!(busy.text.ends_with("this one always used 7.0 % of a CPU or more"), "{busy:?}");
+    let rests = told(Some(1));
+    assert_eq!(rests.next, "pagemill run --trim -- CMD");
+    assert!(rests.text.contains("it rests at times"), "{rests:?}");
+    let unknown = told(None);
+    assert_eq!(unknown.next, "pagemill run --heap compact -- CMD");
+    assert!(unknown.text.ends_with("which was not seen"), "{unknown:?}");
 }
 
 /// Memory of a Python program was said to be nobody's.

@@ -79,8 +79,11 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
         let kept = whole.saturating_add(pieces).min(all);
         if kept as f64 >= PART * all as f64 {
             let lever = match whole >= pieces {
-                true if name.starts_with("glibc") => {
+                true if name.starts_with("glibc") && rests(state) => {
                     "in whole pages: pagemill run --trim has it give them back"
+                }
+                true if name.starts_with("glibc") => {
+                    "in whole pages, and it does not rest: pagemill run --heap compact"
                 }
                 true => "in whole pages, which it gives back later, if at all",
                 false => "in pieces of pages: pagemill run --heap compact merges such pages",
@@ -112,6 +115,13 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
         };
     }
     Some(Sentence { text, alert: false })
+}
+
+/// Whether it uses so little of a CPU that `run --trim` would trim it; of a program that is not known to work, too.
+fn rests(state: &State) -> bool {
+    /// Who uses a smaller part of a CPU rests.
+    const REST: f64 = 0.05;
+    state.memory.used.is_none_or(|used| used < REST)
 }
 
 /// How long the window is, how much of the memory of mappings was touched in it, and how much there is; `None` while it
@@ -252,13 +262,22 @@ mod tests {
         let expected = "200.0 MiB of memory, 160.0 MiB of it free in glibc's malloc, most in whole pages: pagemill run \
                         --trim has it give them back";
         assert_eq!(says(&state), expected);
+        let mut second = 1;
         let mut next = |sample: HeapSample| {
-            let sample = HeapSample { time: Nanos(2_000_000_000), pss: bytes(200), ..sample };
+            second += 1;
+            let time = Nanos(second * 1_000_000_000);
+            let sample = HeapSample { time, pss: bytes(200), ..sample };
             state.event(&Event::Heap(Box::new(sample)), &Meta::default());
             says(&state)
         };
         // It is not asked each time.
         assert_eq!(next(HeapSample::default()), expected);
+        // Trimming waits for a rest, and was named for a program that has none.
+        let cpu =
+            |ms: u64| HeapSample { cpu: Some(Nanos(ms * 1_000_000)), ..HeapSample::default() };
+        assert_eq!(next(cpu(10)), expected);
+        assert!(next(cpu(310)).ends_with("and it does not rest: pagemill run --heap compact"));
+        assert_eq!(next(cpu(320)), expected);
         assert!(next(asked(10, 150)).ends_with("--heap compact merges such pages"));
         assert!(!next(asked(10, 10)).contains("malloc"));
     }

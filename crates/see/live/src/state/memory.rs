@@ -1,6 +1,6 @@
 //! How much memory the process has, by the kernel's accounting and by its heap's.
 
-use pagemill_model::{Bytes, Event, HeapSample};
+use pagemill_model::{Bytes, Event, HeapSample, Nanos};
 
 use super::history::History;
 
@@ -15,7 +15,14 @@ pub struct Memory {
     pub history: History,
     /// What is live in the heap over time, bytes.
     pub live: History,
+    /// The part of a CPU that the process used between the last two looks that tell.
+    pub used: Option<f64>,
+    /// The look from which that counts: when, and the CPU time until then.
+    before: Option<(Nanos, Nanos)>,
 }
+
+/// CPU time is told in ticks of 10 ms: looks that are nearer to each other tell little.
+const APART: Nanos = Nanos(200_000_000);
 
 impl Memory {
     /// Takes in an event.
@@ -29,6 +36,14 @@ impl Memory {
         }
         if sample.malloc.is_some() {
             self.malloc = Some((**sample).clone());
+        }
+        if let Some(cpu) = sample.cpu {
+            let (begin, before) = *self.before.get_or_insert((sample.time, cpu));
+            let span = sample.time.since(begin);
+            if span >= APART {
+                self.used = Some(cpu.since(before).0 as f64 / span.0 as f64);
+                self.before = Some((sample.time, cpu));
+            }
         }
         self.last = Some((**sample).clone());
     }
