@@ -535,6 +535,32 @@ fn a_command_keeps_its_output_for_after_the_view_and_its_status_is_passed_on() {
     terminal.is_restored();
 }
 
+/// Frees all but the last of its blocks and rests.
+const FREED: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 100000, SIZE = 600 };
+static char *blocks[BLOCKS];
+int main(void) {
+    alarm(120);
+    for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(SIZE), 1, SIZE);
+    for (int i = 0; i < BLOCKS - 1; i++) free(blocks[i]);
+    pause();
+}
+"#;
+
+/// Of a command, unlike of the same process by its number, nothing was said of its malloc, and the title was for ever
+/// the name of the shell that executed it.
+#[test]
+fn what_the_malloc_of_a_command_keeps_free_is_said_under_the_name_of_what_it_executed() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = support::compiled(&room, "freed", FREED, &["-O1"]) else { return };
+    let shell = format!("sleep 0.5; exec {}", program.display());
+    let Some(terminal) = Terminal::start("", &["--", "sh", "-c", &shell]) else { return };
+    terminal.shows(&["pagemill live freed (", "of it free in glibc's malloc", "run --trim"]);
+}
+
 #[test]
 fn a_command_that_outlives_the_view_is_waited_for_and_prints_on() {
     let room = tempfile::tempdir().unwrap();

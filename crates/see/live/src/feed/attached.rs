@@ -99,7 +99,8 @@ impl Attaching {
                 interval: self.interval,
             },
             period: PERIOD,
-            own_malloc: false,
+            // What is looked at is never put on the heap for it.
+            own_malloc: true,
         };
         if let Some(recorder) = (kind.attach)(&self.linux, self.process, &options)? {
             let own = EARLY.iter().any(|early| early.0 == name).then(|| recorder.interval());
@@ -184,6 +185,15 @@ impl Attached {
         }
     }
 
+    /// It is known by the name of the program that it has executed last.
+    fn name(&mut self) {
+        if let Ok(stat) = self.linux.stat(self.stat.pid)
+            && stat.comm != self.writer.meta().comm
+        {
+            self.writer.meta_mut().comm = stat.comm;
+        }
+    }
+
     /// Hands over what the recorders wrote.
     fn pass(&mut self, state: &mut State) {
         for event in self.writer.take() {
@@ -236,6 +246,7 @@ impl Feed for Attached {
         self.pass(state);
         self.ended = self.ending();
         if self.ended.is_none() {
+            self.name();
             for (pane, why) in failed {
                 self.recorders.retain(|timed| timed.pane != pane);
                 self.lacks.push(NotMeasured { what: pane.into(), why });
