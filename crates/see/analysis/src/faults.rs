@@ -140,6 +140,8 @@ pub struct FaultView {
     pub worst: Vec<Moment>,
     /// Of the length that was asked for.
     pub spikes: Option<Spikes>,
+    /// Whether several threads of a process had faults that have a row.
+    pub several_threads: bool,
     /// Where the slow faults' time went.
     pub slow: Slow,
     /// Shorter ones that were close upon each other: how many, and their time.
@@ -217,6 +219,25 @@ pub struct PerMapping {
     pub longest: Nanos,
 }
 
+/// Whether several threads of a process fault.
+#[derive(Clone, Debug, Default)]
+struct Threads {
+    /// The first thread of each process that did, of so many processes as are told apart.
+    first: BTreeMap<u64, u64>,
+    several: bool,
+}
+
+impl Threads {
+    /// A thread of a process had a fault.
+    fn fault(&mut self, pid: Option<u64>, tid: Option<u64>) {
+        const PROCESSES: usize = 1024;
+        let (Some(pid), Some(tid)) = (pid, tid) else { return };
+        if self.first.len() < PROCESSES || self.first.contains_key(&pid) {
+            self.several |= *self.first.entry(pid).or_insert(tid) != tid;
+        }
+    }
+}
+
 /// Folds faults into a [`FaultView`].
 #[derive(Clone, Debug, Default)]
 pub struct FaultFold {
@@ -231,6 +252,7 @@ pub struct FaultFold {
     short: (u64, Nanos),
     worst: Vec<Moment>,
     spikes: Option<SpikeFold>,
+    threads: Threads,
     /// Mappings of each process by first address: first address after it, label.
     layout: Ranges<String>,
     mappings: BTreeMap<String, PerMapping>,
@@ -312,6 +334,7 @@ impl FaultFold {
     fn fault(&mut self, fault: &Fault) {
         let flags = Flags(fault.flags.unwrap_or(0));
         self.rank(fault);
+        self.threads.fault(fault.pid, fault.tid);
         if let Some(spikes) = &mut self.spikes {
             spikes.fault(fault);
         }
@@ -402,6 +425,7 @@ impl Fold for FaultFold {
         match event {
             Event::Fault(fault) => self.fault(fault),
             Event::FaultSum(sum) => {
+                self.threads.fault(sum.pid, sum.tid);
                 add(&mut self.short.0, sum.faults.unwrap_or(0));
                 add(&mut self.short.1.0, sum.took.map_or(0, |took| took.0));
                 if let Some(spikes) = &mut self.spikes {
@@ -464,6 +488,7 @@ impl Fold for FaultFold {
             longest: self.longest,
             worst: self.worst.clone(),
             spikes: self.spikes.as_ref().map(SpikeFold::spikes),
+            several_threads: self.threads.several,
             slow: self.slow,
             short: self.short,
             mappings,

@@ -149,18 +149,42 @@ fn cause(
                 "memory is short",
                 format!("pagemill record --with heap,pressure {program}"),
             ),
-            Some(("waiting", _)) => (
-                "lookup, allocation and waiting for locks",
-                "fewer faults, or fewer threads that map and unmap at once, would shorten it",
-                format!("pagemill run --huge cbmm+ {program}"),
+            Some(("host", _)) => (
+                "waiting for memory that the host had to find first",
+                "memory that is kept and not given back to the system is not waited for again",
+                format!("pagemill advise {program}"),
             ),
-            _ => (
-                "zeroing and mapping new pages",
-                "memory that is provided ahead of the program's growth is not waited for",
-                format!("pagemill run --huge cbmm+ {program}"),
-            ),
+            Some(("waiting", _)) => {
+                let (what, next) = fewer_faults(category, view.several_threads, &program);
+                ("lookup, allocation and waiting for locks", what, next)
+            }
+            _ => {
+                let (what, next) = fewer_faults(category, false, &program);
+                ("zeroing and mapping new pages", what, next)
+            }
         },
     }
+}
+
+/// What makes faults fewer, and the command: pages of 64 KiB where the program faults in small or huge ones. No helper
+/// that provides memory ahead: what is mapped, filled and given back again is gone before it gets there, and a helper
+/// that is late or in the way makes some waits the longest of all. `threads`: several of them may wait for each other.
+fn fewer_faults(
+    category: Option<Category>,
+    threads: bool,
+    program: &str,
+) -> (&'static str, String) {
+    let new = matches!(category, Some(Category::NewPage | Category::Huge | Category::HugeRefused));
+    let what = match (threads, new) {
+        (true, _) => "fewer faults, or fewer threads that map and unmap at once, would shorten it",
+        (false, true) => "at pages of 64 KiB one fault does for sixteen, and none takes long",
+        (false, false) => "fewer faults would shorten it",
+    };
+    let next = match new {
+        true => format!("sudo pagemill run --huge linux-64k {program}"),
+        false => format!("pagemill advise {program}"),
+    };
+    (what, next)
 }
 
 /// Whether most of the slow faults' time was spent in a file that is mapped.
@@ -176,7 +200,8 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
     let parts = [
         ("compaction", slow.compaction.0),
         ("reclaim", slow.reclaim.0),
-        ("zeroing", slow.clearing.0.saturating_add(slow.cold.0)),
+        ("zeroing", slow.clearing.0),
+        ("host", slow.cold.0),
         ("waiting", slow.rest().0),
     ];
     parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)

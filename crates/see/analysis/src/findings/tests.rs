@@ -340,6 +340,48 @@ fn stalls_of_many_short_faults_are_named_where_they_were_asked_about() {
     assert_eq!(found[0].stake, Stake::Time(Nanos(5_000_000)));
 }
 
+/// The next command was one under which some of such spikes are longer than without, and a program of one thread was
+/// advised to have fewer of them.
+#[test]
+fn spikes_of_new_memory_are_answered_with_fewer_faults_and_threads_are_named_where_there_are_several()
+ {
+    let setup = FaultSetup { details: true, counted: 5000, ..FaultSetup::default() };
+    let told = |threads: u64, flags: u64, part: &str| {
+        let mut fold = FaultFold::new(&setup, Nanos(0)).with_spikes(Some(Nanos(5_000_000)));
+        fold.event(&Event::FaultCounts(Box::new(FaultCounts {
+            time: Nanos(1_000_000_000),
+            flags: Some(flags),
+            buckets: Some(vec![latency::bucket(Nanos(6_000_000)).into()]),
+            counts: Some(vec![20]),
+        })));
+        for number in 0..4 {
+            fold.event(&Event::Fault(Box::new(Fault {
+                time: Nanos(number * 10_000_000),
+                latency: Nanos(6_000_000),
+                pid: Some(7),
+                tid: Some(7 + number % threads),
+                address: Some(0x5000),
+                flags: Some(flags),
+                after_allocation: Some(Nanos(if part == "zeroing" { 5_000_000 } else { 0 })),
+                ..Fault::default()
+            })));
+        }
+        let view = fold.view();
+        let seen = RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() };
+        let found = conclude(&seen).findings;
+        found.into_iter().find(|finding| finding.subject == "stalls").unwrap()
+    };
+    let new = Flags::BASE | Flags::WRITE;
+    for (threads, part) in [(1, "zeroing"), (1, "waiting"), (2, "waiting")] {
+        let stalls = told(threads, new, part);
+        assert_eq!(stalls.next, "sudo pagemill run --huge linux-64k -- CMD");
+        assert_eq!(stalls.text.contains("fewer threads"), threads > 1, "{stalls:?}");
+    }
+    // Pages of 64 KiB are what it has; pages of a file that are there are mapped, not made.
+    assert_eq!(told(1, 0, "waiting").next, "pagemill advise -- CMD");
+    assert_eq!(told(1, Flags::LARGE | Flags::WRITE, "waiting").next, "pagemill advise -- CMD");
+}
+
 /// What to type next ended in CMD, whatever process was attached to.
 #[test]
 fn a_process_that_was_attached_to_is_named_by_its_command_or_its_name() {
