@@ -702,6 +702,7 @@ fn a_recording_of_accesses_tells_what_slower_memory_would_cost() {
     assert_eq!(of(3, "come_back"), 7.0 * 272.0 + 16.0);
     for at in 1..8 {
         assert!(of(at, "zram_times") <= of(at - 1, "zram_times"), "{slower:#}");
+        assert!(of(at, "zram_times_least") <= of(at, "zram_times"), "{slower:#}");
         assert!(of(at, "tier_times") <= of(at - 1, "tier_times") * 1.001, "{slower:#}");
     }
     let text = pagemill_with(&["advise", rec]);

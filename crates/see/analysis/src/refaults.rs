@@ -3,10 +3,13 @@
 //! Fast memory keeps the pages that were used last (LRU). A touch of a page *comes back* to a memory of `n` pages if
 //! `n` or more pages, itself among them, were touched since its touch before. A recording tells which pages were
 //! touched in an interval and not in which order, so all pages of both intervals and of those between them count: no
-//! order makes more of them come back. One pass gives the curve for all sizes (Mattson et al., Evaluation techniques
+//! order makes more of them come back; at the least so many do as no order spares ([`least`]). One pass gives the curve for all sizes (Mattson et al., Evaluation techniques
 //! for storage hierarchies, 1970), by a Fenwick tree over intervals.
 //!
 //! Always true: more memory makes no page more come back; memory for all pages none; the first touch of a page is none.
+//! Of one process, what an LRU memory misses lies between both bounds for every order.
+
+mod least;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +20,7 @@ use crate::addresses::ProcessPage;
 use crate::heat::Bounds;
 use crate::pages::runs;
 use crate::recent::Table;
+use least::LeastFold;
 use pagemill_model::sums::{add, sum};
 
 /// Sums over the beginnings of a growing sequence of counts.
@@ -68,6 +72,7 @@ pub struct RefaultFold {
     last: Table<ProcessPage, usize>,
     /// Pages by the interval in which they were touched last.
     counts: Counts,
+    least: LeastFold,
     view: RefaultView,
 }
 
@@ -80,6 +85,11 @@ pub struct RefaultView {
     pub intervals: u64,
     /// Touches that are no page's first, by the pages of fast memory that certainly keep it until then.
     pub needs: BTreeMap<u64, u64>,
+    /// Of the second half of the intervals, when a program has what it goes on with: touches that are no page's first, by
+    /// the pages of fast memory that keep them until then if each interval has the best order.
+    pub least: BTreeMap<u64, u64>,
+    /// How many intervals those are.
+    pub settled: u64,
     /// Touches that were left out: there are more than are looked at.
     pub left_out: u64,
 }
@@ -87,8 +97,17 @@ pub struct RefaultView {
 impl RefaultView {
     /// Touches that come back to a fast memory of so many pages, at the most.
     pub fn come_back(&self, pages: u64) -> u64 {
-        sum(self.needs.range(pages.saturating_add(1)..).map(|(_, touches)| *touches))
+        beyond(&self.needs, pages)
     }
+
+    /// Touches of the second half of the intervals that come back to it, at the least.
+    pub fn surely_come_back(&self, pages: u64) -> u64 {
+        beyond(&self.least, pages)
+    }
+}
+
+fn beyond(needs: &BTreeMap<u64, u64>, pages: u64) -> u64 {
+    sum(needs.range(pages.saturating_add(1)..).map(|(_, touches)| *touches))
 }
 
 impl RefaultFold {
@@ -119,13 +138,17 @@ impl RefaultFold {
         }
         // Those of this interval that were last touched before the one in question, or never.
         let (known, mut older) = (self.counts.before(now), 0);
+        let mut surely = Vec::new();
         for (last, pages) in &before {
             if let Some(at) = *last {
                 let since = known - self.counts.before(at);
                 *self.view.needs.entry(since + older).or_default() += pages;
+                // The page itself, and what was touched in between.
+                surely.push((known - self.counts.before(at + 1) + 1, *pages));
             }
             older += pages;
         }
+        self.least.interval(&surely);
         for (last, pages) in &before {
             if let Some(at) = *last {
                 self.counts.take(at, *pages);
@@ -146,7 +169,8 @@ impl Fold for RefaultFold {
     }
 
     fn view(&self) -> RefaultView {
-        RefaultView { pages: self.last.len() as u64, ..self.view.clone() }
+        let (least, settled) = self.least.second_half();
+        RefaultView { pages: self.last.len() as u64, least, settled, ..self.view.clone() }
     }
 }
 
@@ -180,6 +204,18 @@ mod tests {
         // Page 1: with 2, 3 and 4 in between; then with 4.
         assert_eq!(view.needs, BTreeMap::from([(4, 1), (2, 1)]));
         assert_eq!([0, 1, 2, 3, 4].map(|pages| view.come_back(pages)), [2, 2, 1, 1, 0]);
+    }
+
+    /// What is used all the time was said to need memory for what was written once beside it, and no more.
+    #[test]
+    fn what_is_written_once_is_not_needed_for_what_is_used_all_the_time() {
+        // In one interval an archive is written and what is used from then on is touched first.
+        let mut rows = vec![(7, (0..1000).collect::<Vec<u64>>())];
+        rows.extend((0..40).map(|_| (7, (900..960).collect())));
+        let view = view(&rows);
+        assert_eq!((view.come_back(500), view.surely_come_back(500)), (60, 0));
+        assert_eq!((view.come_back(60), view.surely_come_back(60)), (60, 0));
+        assert_eq!((view.come_back(54), view.surely_come_back(54)), (2400, view.settled * 6));
     }
 
     #[test]
@@ -229,6 +265,45 @@ mod tests {
             let view = view(&rows);
             prop_assert_eq!(&view.needs, &slowly(&rows));
             prop_assert_eq!(view.come_back(view.pages), 0);
+        }
+
+        #[test]
+        fn what_a_memory_misses_lies_between_the_bounds_for_every_order(
+            rows in prop::collection::vec(prop::collection::vec(0_u64..12, 0..8), 2..30), seed in any::<u64>(),
+            memory in 0_u64..14,
+        ) {
+            let rows: Vec<_> = rows.into_iter().map(|pages| (7, pages)).collect();
+            let view = view(&rows);
+            let from = rows.len() - view.settled as usize;
+            // The most recently used last.
+            let (mut kept, mut known) = (Vec::new(), Vec::new());
+            let (mut missed, mut settled, mut random) = (0, 0, seed | 1);
+            for (number, (_, pages)) in rows.iter().enumerate() {
+                let mut pages = pages.clone();
+                pages.sort_by_key(|page| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(*page | 1);
+                    random >> 33
+                });
+                for page in pages {
+                    let there = kept.iter().position(|other| *other == page);
+                    if there.is_none() && known.contains(&page) {
+                        missed += 1;
+                        settled += u64::from(number >= from);
+                    }
+                    if let Some(at) = there {
+                        kept.remove(at);
+                    }
+                    known.push(page);
+                    kept.push(page);
+                    if kept.len() as u64 > memory {
+                        kept.remove(0);
+                    }
+                }
+            }
+            prop_assert!(view.surely_come_back(memory) <= settled, "{settled}: {view:?}");
+            // A page that an interval touches twice is one touch of it.
+            let once = rows.iter().all(|row| row.1.iter().collect::<std::collections::BTreeSet<_>>().len() == row.1.len());
+            prop_assert!(!once || missed <= view.come_back(memory), "{missed}: {view:?}");
         }
     }
 }

@@ -3,9 +3,14 @@
 //! Two ways to have slower memory. *Compressed* (zram, zswap): fast memory keeps the pages that were used last, and
 //! what comes back costs a fault that decompresses it and the compression of the page that makes room. Each page that
 //! was touched is held to be one that can be compressed; what its compressed copy takes is not known and not counted.
+//! A recording does not tell in which order an interval's pages were touched, and what comes back once while the program
+//! sets itself up is no cost of a longer run: so the cost lies between that of the best order in the second half of the
+//! recording, and that of the worst order in all of it.
 //! *A slower tier*: the hottest pages are on the fast one, by whoever simulates it.
 //!
 //! Always true: more fast memory is no slower; with all of it fast nothing is.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use pagemill_analysis::heat::Bounds;
@@ -46,8 +51,10 @@ struct Point {
     fast: u64,
     /// Pages that come back.
     come_back: u64,
-    /// Times as long with zram.
+    /// Times as long with zram, at the most.
     compressed: f64,
+    /// The same at the least.
+    compressed_least: f64,
     /// Times as long with a slower tier, where that was simulated.
     tier: Option<f64>,
 }
@@ -109,9 +116,14 @@ impl SlowerMemory {
         let point = |half: u32| {
             let pages = touched.pages >> half;
             let (fast, come_back) = (pages.saturating_mul(BASE), touched.come_back(pages));
-            let compressed = 1.0 + come_back as f64 * COMES_BACK.0 as f64 / 1e9 / seconds;
+            let times = |come_back: u64, seconds: f64| {
+                1.0 + come_back as f64 * COMES_BACK.0 as f64 / 1e9 / seconds
+            };
+            let compressed = times(come_back, seconds);
+            let settled = settled_seconds(&touched, seconds);
+            let compressed_least = times(touched.surely_come_back(pages), settled).min(compressed);
             let tier = tier.map(|tier| 1.0 / tier.part(fast as f64).clamp(1e-6, 1.0));
-            Point { fast, come_back, compressed, tier }
+            Point { fast, come_back, compressed, compressed_least, tier }
         };
         let points = (0..=HALVES).rev().map(point).filter(|point| point.fast > 0).collect();
         let needs =
@@ -119,18 +131,12 @@ impl SlowerMemory {
         Self { touched, seconds, points, needs }
     }
 
-    /// The least size of fast memory, in bytes, with which the program has so large a part of its speed with zram.
-    fn compressed_needs(&self, part: f64) -> u64 {
-        let most = (1.0 / part - 1.0) * self.seconds * 1e9 / COMES_BACK.0 as f64;
-        // What needs more than a size comes back to it: the greatest needs are added up until it is too much.
-        let mut come_back = 0_u64;
-        for (pages, touches) in self.touched.needs.iter().rev() {
-            come_back = come_back.saturating_add(*touches);
-            if come_back as f64 > most {
-                return pages.saturating_mul(BASE);
-            }
-        }
-        0
+    /// The least size of fast memory, in bytes, with which the program has so large a part of its speed with zram: in
+    /// the best order, and in the worst.
+    fn compressed_needs(&self, part: f64) -> (u64, u64) {
+        let most = needs(&self.touched.needs, part, self.seconds);
+        let settled = settled_seconds(&self.touched, self.seconds);
+        (needs(&self.touched.least, part, settled).min(most), most)
     }
 
     /// As text.
@@ -140,9 +146,14 @@ impl SlowerMemory {
             bytes => Bytes(bytes).to_string().trim().to_owned(),
         };
         let all = self.touched.pages.saturating_mul(BASE) as f64;
+        let (least, most) = self.compressed_needs(0.9);
+        let range = match [least, most].map(|bytes| size(bytes as f64)) {
+            [least, most] if least == most => most,
+            [_, most] if least == 0 => format!("at most {most}"),
+            [least, most] => format!("{least} to {most}"),
+        };
         let mut text = format!(
-            "\nslower memory, modelled: 9 of 10 of the speed needs {} of the {} that it touches with zram behind it",
-            size(self.compressed_needs(0.9) as f64),
+            "\nslower memory, modelled: 9 of 10 of the speed needs {range} of the {} that it touches with zram behind it",
             size(all)
         );
         if let Some((_, bytes)) = self.needs.first() {
@@ -158,7 +169,10 @@ impl SlowerMemory {
                 size(point.fast as f64),
                 format!("{:.1} %", point.fast as f64 / all * 100.0),
                 format!("{:.0}", point.come_back as f64 / self.seconds),
-                times(point.compressed),
+                match [point.compressed_least, point.compressed].map(times) {
+                    [least, most] if least == most => most,
+                    [least, most] => format!("{} to {most}", least.trim_end_matches(" x")),
+                },
                 point.tier.map_or("-".into(), times),
             ]
         });
@@ -166,7 +180,9 @@ impl SlowerMemory {
             ["fast memory", "of touched", "come back/s", "time, zram", "time, slower tier"];
         text.push_str(&text::table(&header, &rows.collect::<Vec<_>>()));
         text.push_str(&format!(
-            "come back/s: pages that were touched again, of {:.2} s; {} us each with zram, on the program's own time\n",
+            "come back/s: pages that were touched again, of {:.2} s, at the most; {} us each with zram, on the program's \
+             own time\nfrom the best order of an interval's pages once the program is set up (the second half) to the \
+             worst in all: shorter intervals (record --access-interval) tell more\n",
             self.seconds,
             COMES_BACK.0 / 1000
         ));
@@ -186,12 +202,19 @@ impl SlowerMemory {
                 "fast_bytes": point.fast,
                 "come_back": point.come_back,
                 "zram_times": point.compressed,
+                "zram_times_least": point.compressed_least,
                 "tier_times": point.tier,
             })
         };
         let needs = PARTS.map(|part| {
             let tier = self.needs.iter().find(|(of, _)| *of == part).map(|(_, bytes)| *bytes);
-            json!({ "part": part, "zram_bytes": self.compressed_needs(part), "tier_bytes": tier })
+            let (least, most) = self.compressed_needs(part);
+            json!({
+                "part": part,
+                "zram_bytes": most,
+                "zram_bytes_least": least,
+                "tier_bytes": tier,
+            })
         });
         json!({
             "modelled": true,
@@ -205,10 +228,28 @@ impl SlowerMemory {
     }
 }
 
+/// Bytes of fast memory with which so large a part of the speed is left, of a program that had so many seconds and whose
+/// pages come back by these needs.
+fn needs(needs: &BTreeMap<u64, u64>, part: f64, seconds: f64) -> u64 {
+    let most = (1.0 / part - 1.0) * seconds * 1e9 / COMES_BACK.0 as f64;
+    // What needs more than a size comes back to it: the greatest needs are added up until it is too much.
+    let mut come_back = 0_u64;
+    for (pages, touches) in needs.iter().rev() {
+        come_back = come_back.saturating_add(*touches);
+        if come_back as f64 > most {
+            return pages.saturating_mul(BASE);
+        }
+    }
+    0
+}
+
+/// What the second half of the intervals took of so many seconds.
+fn settled_seconds(touched: &RefaultView, seconds: f64) -> f64 {
+    seconds * touched.settled.max(1) as f64 / touched.intervals.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     struct Half;
@@ -225,7 +266,10 @@ mod tests {
     fn curve(tier: Option<&dyn Tier>) -> SlowerMemory {
         // 24 pages are used all the time, the rest of 1024 once more.
         let needs = BTreeMap::from([(24, 240_000), (1024, 10_000)]);
-        let touched = RefaultView { pages: 1024, intervals: 100, needs, left_out: 0 };
+        // Settled, those 24 only.
+        let least = BTreeMap::from([(24, 120_000)]);
+        let (intervals, settled) = (100, 50);
+        let touched = RefaultView { pages: 1024, intervals, needs, least, settled, left_out: 0 };
         SlowerMemory::curve(touched, 10.0, tier)
     }
 
@@ -240,13 +284,17 @@ mod tests {
         assert_eq!((last.come_back, last.compressed, last.tier), (0, 1.0, Some(1.0)));
         // 250,000 times 18 us in 10 s.
         assert!((curve.points[0].compressed - 1.45).abs() < 1e-9, "{:?}", curve.points[0]);
-        assert_eq!(curve.compressed_needs(0.9), 24 * BASE);
-        assert_eq!(curve.compressed_needs(0.5), 0, "half of the speed is left with none");
+        assert!((curve.points[0].compressed_least - 1.432).abs() < 1e-9, "{:?}", curve.points[0]);
+        assert_eq!(curve.points[2].compressed_least, 1.0);
+        assert_eq!(curve.compressed_needs(0.9), (24 * BASE, 24 * BASE));
+        assert_eq!(curve.compressed_needs(0.5), (0, 0), "half of the speed is left with none");
+        assert_eq!(curve.compressed_needs(0.99), (24 * BASE, 1024 * BASE));
         let idle = SlowerMemory { seconds: 1000.0, ..curve.clone() }.text();
         assert!(idle.contains("needs next to none of the 4.0 MiB"), "{idle}");
         let text = curve.text();
         assert!(text.contains("needs 96.0 KiB of the 4.0 MiB"), "{text}");
         assert!(text.contains("1.6 MiB with a slower tier"), "{text}");
+        assert!(text.contains(" 1.000 to 1.018 x "), "{text}");
     }
 
     #[test]
