@@ -102,7 +102,7 @@ fn calls(pid: &str) -> Vec<Vec<&str>> {
         vec!["compare", faults, faults],
         vec!["plan", faults],
         vec!["hugepages", faults],
-        vec!["counters", "--runs", "1", "--", "true"],
+        vec!["counters", "--runs", "3", "--", "true"],
         vec!["advise", "--within", "3s", "--", "true"],
         vec!["heap", pid],
         vec!["live", "-p", pid, "--once", "--interval", "100ms"],

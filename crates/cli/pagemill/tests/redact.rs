@@ -199,7 +199,7 @@ fn of_commands(room: &Room) {
     let command = ["--", program, "topsecret-word"];
     // 1: something helps; 2: time was short.
     room.passes_on("advise", &[&["--within", "3s"], &command[..]].concat(), &[0, 1, 2]);
-    room.passes_on("advise", &[&["--counters", "--runs", "1"], &command[..]].concat(), &[0, 1, 2]);
+    room.passes_on("advise", &[&["--counters", "--runs", "3"], &command[..]].concat(), &[0, 1, 2]);
     #[cfg(target_arch = "x86_64")]
     {
         room.passes_on(

@@ -1,5 +1,7 @@
 //! What a lever may bring, guessed before it is tried.
 
+use crate::rule::{Aim, Goal};
+
 /// What a lever may bring at the most, as shares of what there is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
@@ -7,6 +9,8 @@ pub struct Estimate {
     pub memory: f64,
     /// Of time.
     pub time: f64,
+    /// Of time what it may well bring by what was seen.
+    pub likely_time: f64,
     /// Of mean memory what it may well bring by what was seen: who promises more of that is tried first.
     pub likely: f64,
     /// Why.
@@ -22,12 +26,27 @@ impl Estimate {
     /// Up to these shares, and why.
     pub fn up_to(memory: f64, time: f64, why: impl Into<String>) -> Self {
         let memory = memory.clamp(0.0, 1.0);
-        Self { memory, time: time.clamp(0.0, 1.0), likely: memory, why: why.into() }
+        let time = time.clamp(0.0, 1.0);
+        Self { memory, time, likely_time: time, likely: memory, why: why.into() }
     }
 
     /// The same, of which this share may well come.
     #[must_use]
     pub fn likely(self, share: f64) -> Self {
         Self { likely: share.clamp(0.0, self.memory), ..self }
+    }
+
+    /// The same, of whose time this share may well come.
+    #[must_use]
+    pub fn likely_time(self, share: f64) -> Self {
+        Self { likely_time: share.clamp(0.0, self.time), ..self }
+    }
+
+    /// Whether it may bring more than `worth` of what is wanted.
+    pub fn matters(&self, goal: Goal, worth: f64) -> bool {
+        goal.aims().iter().any(|aim| match aim {
+            Aim::Memory => self.memory > worth,
+            Aim::Time { .. } => self.time > worth,
+        })
     }
 }

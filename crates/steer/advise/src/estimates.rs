@@ -27,6 +27,7 @@ use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, PageRange, Pid};
 use pagemill_record::malloc_free::{self, MallocFree};
+use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
@@ -36,7 +37,8 @@ use crate::levers::REGISTRY;
 use crate::levers::plain::PLAIN;
 use crate::levers::slower_memory::SlowerMemory;
 use crate::marks::Marks;
-use crate::observation::{RunObservation, wrapped};
+use crate::observation::{RunObservation, bytes, wrapped};
+use crate::session::SMALL;
 
 /// Time between two looks, in times of what one takes, and at the least.
 const PAUSES: u32 = 200;
@@ -51,6 +53,9 @@ const WORTH: f64 = 0.05;
 const LITTLE: f64 = 0.01;
 /// Stalls for memory that are worth a word, percent of the last 10 s.
 const STALLED: f64 = 1.0;
+
+/// What the table of levers has.
+const HEADER: [&str; 4] = ["lever", "memory", "time", "why"];
 
 /// What was seen, and what levers may bring.
 pub struct Estimates {
@@ -129,7 +134,10 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     let mut notes: Vec<String> = titled.into_iter().collect();
     match marks {
         Ok(marks) => seen.cold = Some(marks.read(&linux.smaps_rollup(pid)?, seen.seconds)),
-        Err(why) => notes.push(format!("{why:#}")),
+        Err(why) => {
+            seen.not_marked = Some(format!("what it accesses is not known: {why:#}"));
+            notes.push(format!("{why:#}"));
+        }
     }
     let largest = seen.peak.largest;
     ask_malloc(linux, &mut seen, (time / READING).max(READ));
@@ -350,6 +358,15 @@ impl Recorded {
             // It is as it was seen at the end, for nobody knows whether that has ended since.
             (seen.allocator, seen.malloc, seen.lives) = (Some(allocator), Some(free), true);
         }
+        let rows = meta.parts.get("touched").map_or(0, |parts| parts.rows);
+        seen.not_marked = Some(match rows {
+            0 | 1 => format!(
+                "its accesses were not recorded: pagemill record --with accesses,heap -o rec -- {}, then pagemill \
+                 advise rec",
+                Start::default().line(&words)
+            ),
+            _ => "modelled below, from its accesses".into(),
+        });
         let mut notes = vec![
             "a recording has no page faults' share of CPU time here: all of it counts as the program's"
                 .into(),
@@ -397,7 +414,12 @@ impl Estimates {
     /// The levers that may help, the greatest gain first.
     fn ranked(&self) -> Vec<Row<'_>> {
         let mut ranked: Vec<Row<'_>> = self.levers.iter().filter(|row| may_help(row)).collect();
-        let key = |(_, estimate, _): Row<'_>| (-estimate.memory, -estimate.likely, -estimate.time);
+        // A guess is no finer than a tenth: of two that are likely to bring as much the first of the registry, which
+        // asks least, comes first.
+        let key = |(_, estimate, _): Row<'_>| match (estimate.likely * 10.0).round() {
+            0.0 => (0.0, -estimate.memory, -estimate.time),
+            tenths => (-tenths, 0.0, 0.0),
+        };
         ranked.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(Ordering::Equal));
         ranked
     }
@@ -408,7 +430,9 @@ impl Estimates {
         // What slower memory would bring is modelled from what was seen: it is said last, for it costs time.
         let slower = |(lever, ..): Row<'_>| lever.name() == SlowerMemory.name();
         let known = |row: Row<'_>| row.2.is_ok() || slower(row);
-        let worth = |row: &&Row<'_>| known(row) && row.1.memory >= WORTH;
+        // A part of little is nothing.
+        let of = self.seen.peak.bytes as f64 / (self.seen.peak.bytes as f64).max(SMALL);
+        let worth = |row: &&Row<'_>| known(row) && row.1.memory * of >= WORTH;
         // What is likely comes before what may be more and is not.
         let likely = |row: &&Row<'_>| worth(row) && row.1.likely >= WORTH;
         let others = || ranked.iter().filter(|row| !slower(row));
@@ -436,6 +460,9 @@ impl Estimates {
                     ),
                 }
             }
+            None if of < WORTH => {
+                format!("it has {}: too little for a lever", bytes(self.seen.peak.bytes as f64))
+            }
             None if ranked.iter().any(|row| known(row)) => format!(
                 "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
                 WORTH * 100.0
@@ -457,25 +484,9 @@ impl Estimates {
         let rows = self.rows();
         if !rows.is_empty() {
             text.push_str("\nwhat levers may bring at the most, by what was seen\n");
-            text.push_str(&text::table(&["lever", "memory", "time", "why"], &rows));
+            text.push_str(&text::table(&HEADER, &rows));
         }
-        let names = |rows: Vec<Row<'_>>, why: &dyn Fn(Row<'_>) -> String| {
-            grouped(rows.into_iter().map(|row| (row.0.name(), why(row))))
-                .into_iter()
-                .map(|(names, why)| format!("{names} ({why})"))
-                .collect::<Vec<_>>()
-                .join("; ")
-        };
-        let nothing = self.levers.iter().filter(|row| !may_help(row)).collect();
-        let refused = self.ranked().into_iter().filter(|(.., start)| start.is_err()).collect();
-        let folded = [
-            (
-                "cannot be tried here",
-                names(refused, &|(.., start)| start.clone().err().unwrap_or_default()),
-            ),
-            ("cannot help", names(nothing, &|(_, estimate, _)| estimate.why.clone())),
-        ];
-        let folded = folded.into_iter().filter(|(_, what)| !what.is_empty());
+        let folded = self.folded().into_iter();
         let folded: Vec<_> = folded.map(|(title, what)| vec![format!("{title}:"), what]).collect();
         text.push_str(&format!("\n{}", text::table(&[], &folded)));
         match (self.next(), &self.not_again) {
@@ -488,12 +499,53 @@ impl Estimates {
         text
     }
 
+    /// As a page; `slower`: what slower memory would cost, where that was modelled.
+    pub fn html(&self, slower: Option<&str>) -> String {
+        let mut page = Page::new(&format!("What may help {}", self.whose));
+        page.paragraph(&format!("{}.", self.conclusion()));
+        if let Some(next) = self.next() {
+            page.preformatted(&format!("to try them: {next}"));
+        }
+        let rows = self.rows();
+        if !rows.is_empty() {
+            page.heading("What levers may bring at the most").table(&HEADER, &rows);
+        }
+        for (title, names) in self.folded() {
+            page.heading(title).paragraph(&names);
+        }
+        page.heading("What was seen").preformatted(&self.seen.text("looked at", None));
+        if let Some(slower) = slower {
+            page.heading("Slower memory").preformatted(slower.trim());
+        }
+        page.list(&self.notes);
+        page.finish()
+    }
+
+    /// Levers that cannot be tried here, and that cannot help, and why.
+    fn folded(&self) -> Vec<(&'static str, String)> {
+        let names = |rows: Vec<Row<'_>>, why: &dyn Fn(Row<'_>) -> String| {
+            grouped(rows.into_iter().map(|row| (row.0.name(), why(row))))
+                .into_iter()
+                .map(|(names, why)| format!("{names} ({why})"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let nothing = self.levers.iter().filter(|row| !may_help(row)).collect();
+        let refused = self.ranked().into_iter().filter(|(.., start)| start.is_err()).collect();
+        let why_refused = |(.., start): Row<'_>| start.clone().err().unwrap_or_default();
+        let folded = [
+            ("cannot be tried here", names(refused, &why_refused)),
+            ("cannot help", names(nothing, &|(_, estimate, _)| estimate.why.clone())),
+        ];
+        folded.into_iter().filter(|(_, what)| !what.is_empty()).collect()
+    }
+
     /// Rows of the table; levers that say the same share one.
     fn rows(&self) -> Vec<Vec<String>> {
         let share = |share: f64| format!("up to {:.0} %", share * 100.0);
         let cells = |(lever, estimate, _): Row<'_>| {
             let memory = match (estimate.memory, estimate.likely) {
-                (0.0, _) => "-".to_owned(),
+                (most, _) if most < LITTLE / 2.0 => "-".to_owned(),
                 (most, likely) if (most - likely) < LITTLE => share(most),
                 (most, likely) => format!("{}, {:.0} % likely", share(most), likely * 100.0),
             };
@@ -532,6 +584,7 @@ impl Estimates {
                 "estimate": {
                     "memory": estimate.memory,
                     "likely": estimate.likely,
+                    "likely_time": estimate.likely_time,
                     "time": estimate.time,
                     "why": estimate.why,
                 },
@@ -552,6 +605,11 @@ impl Estimates {
             "slower_memory": null,
         })
     }
+}
+
+/// A page of what is known of `whose` where there is nothing but text.
+pub fn page_of(whose: &str, text: &str) -> String {
+    Page::new(&format!("What may help {whose}")).preformatted(text.trim()).finish()
 }
 
 /// Names that say the same, in the order of the first, joined by commas.
@@ -670,6 +728,70 @@ mod tests {
         assert!(both.contains("; 98 % could live in slower memory (not accessed in"), "{both}");
         let none = told(0);
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
+    }
+
+    /// Of a Python that rested it said that the compacting heap may bring most where `run --trim` makes 26 MiB of 188;
+    /// and of a `sleep` that slower memory may bring 31 % of 353 KiB.
+    #[test]
+    fn whole_pages_of_who_rests_are_trimmed_and_little_memory_is_left_alone() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let glance = |seen: RunObservation| {
+            let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
+            glance.levers.iter_mut().for_each(|(.., start)| *start = Ok(Start::default()));
+            glance
+        };
+        let look = |bytes: u64| Memory { bytes, anonymous: bytes, ..Memory::default() };
+        let (returnable, pieces) = (160 << 20, 2 << 20);
+        let malloc = MallocFree { heap: 180 << 20, free: returnable + pieces, returnable, pieces };
+        let rests = RunObservation {
+            malloc: Some(malloc),
+            allocator: Some(Allocator::Glibc),
+            lives: true,
+            seconds: 10.0,
+            ..RunObservation::of(vec![look(188 << 20)])
+        };
+        let told = glance(rests.clone());
+        assert!(
+            told.conclusion().starts_with("trim at rest may bring most: up to 85 %"),
+            "{}",
+            told.conclusion()
+        );
+        assert!(told.rows()[0][0].starts_with("trim at rest"), "{:?}", told.rows());
+        let works = glance(RunObservation { user: 10.0, ..rests }).conclusion();
+        assert!(!works.contains("trim at rest"), "{works}");
+        let cold = Some(crate::observation::Cold { bytes: 110 << 10, seconds: 10.0, range: None });
+        let sleeps =
+            RunObservation { cold, lives: true, ..RunObservation::of(vec![look(353 << 10)]) };
+        let told = glance(sleeps).text();
+        assert!(
+            told.starts_with("it: it has 353.0 KiB: too little for a lever; nothing was tried"),
+            "{told}"
+        );
+        assert!(!told.contains("31 %"), "{told}");
+    }
+
+    /// A recording of 188 MiB without accesses was told that its memory is small.
+    #[test]
+    fn a_recording_says_which_recording_would_tell_what_is_cold() {
+        let why = |rows: u64| {
+            let mut meta = Meta { command: vec!["/bin/sh".into(), "x".into()], ..Meta::default() };
+            let parts = pagemill_model::recording::Parts { rows, ..Default::default() };
+            meta.parts.insert("touched".into(), parts);
+            let mut recorded = Recorded::begin(&meta);
+            let pss = Some(Bytes(188 << 20));
+            let sample = HeapSample { pss, pss_anon: pss, ..HeapSample::default() };
+            recorded.event(&Event::Heap(Box::new(sample)));
+            let glance = recorded.glance(&Linux::live()).unwrap();
+            let mut levers = glance.levers.into_iter();
+            levers.find(|(lever, ..)| lever.name() == SlowerMemory.name()).unwrap().1.why
+        };
+        let way = "pagemill record --with accesses,heap -o rec -- /bin/sh x";
+        assert!(
+            why(0).starts_with(&format!("its accesses were not recorded: {way}")),
+            "{}",
+            why(0)
+        );
+        assert!(why(9).contains("modelled below"), "{}", why(9));
     }
 
     /// Of a program that was recorded on the compacting heap it said that this may bring 99 % of its memory, and of one

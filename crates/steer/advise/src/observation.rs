@@ -3,15 +3,25 @@
 use pagemill_control::run_memory::{self, Memory};
 use pagemill_launch::allocator::Allocator;
 use pagemill_model::Bytes;
+use pagemill_model::page::BASE;
 use pagemill_record::malloc_free::MallocFree;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
+use crate::readings::Readings;
 
 /// Anonymous memory that a lever on huge pages or on malloc would not be noticed for, bytes.
 const LITTLE: u64 = 4 << 20;
+/// Anonymous memory that is worth looking for what is not accessed in it, bytes.
+pub(crate) const MUCH: u64 = 8 << 20;
+/// What the processor holds translations of at a time, of base pages: 2048 entries of its second level and more in
+/// none of today's (Intel Sunny Cove, AMD Zen 2).
+const REACH: u64 = 2048 * 4096;
 /// One byte of so many live ones may be a header, or rounding to a size class.
 const ROUNDED: u64 = 5;
+
+/// Why a lever on malloc may bring much where it could not be asked.
+pub(crate) const UNKNOWN: &str = "how much malloc keeps free is not known: at most all that it has";
 
 /// What was seen in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,8 +48,12 @@ pub struct RunObservation {
     pub allocator: Option<Allocator>,
     /// Whether it is CPython with its own allocator beside malloc.
     pub pymalloc: bool,
-    /// What that held free while the process rested, if it was asked.
+    /// What that held free, as it is most of the time, if it was asked.
     pub malloc: Option<MallocFree>,
+    /// What was read of it in a run.
+    pub readings: Readings,
+    /// Why what it accesses was not looked at, where that is known.
+    pub not_marked: Option<String>,
     /// Why that is not known, where it was to be asked.
     pub not_asked: Option<String>,
     /// Whether it runs on: what its malloc holds free is what levers would find.
@@ -155,13 +169,21 @@ impl RunObservation {
         match (self.malloc, &self.not_asked) {
             (Some(MallocFree { heap, free, returnable, pieces }), _) => format!(
                 "\nfree        {} of the {} that {name} {}, {} are live\n            of that {} in whole pages that it \
-                 could give back, {} in pieces of pages that hold data, too",
+                 could give back, {} in pieces of pages that hold data, too{}",
                 bytes(free as f64),
                 bytes(heap as f64),
-                if self.lives { "holds" } else { "held when it rested" },
+                match self.readings.rest {
+                    _ if self.lives => "holds",
+                    rest if rest == self.malloc => "held when it rested",
+                    _ => "held at its most while it worked",
+                },
                 bytes(heap.saturating_sub(free) as f64),
                 bytes(returnable as f64),
-                bytes(pieces as f64)
+                bytes(pieces as f64),
+                match free.saturating_sub(returnable.saturating_add(pieces)) {
+                    0 => String::new(),
+                    rest => format!(", {} not in memory: address space", bytes(rest as f64)),
+                }
             ),
             (None, Some(why)) => format!("\nfree        not known: {why}"),
             (None, None) => String::new(),
@@ -209,14 +231,20 @@ impl RunObservation {
     /// What its malloc keeps free, if that was seen of most of its memory.
     fn asked(&self) -> Option<MallocFree> {
         self.malloc.filter(|malloc| {
-            malloc.heap > 0 && (self.lives || malloc.heap >= self.peak.anonymous / 2)
+            let half = self.peak.anonymous / 2;
+            malloc.heap > 0
+                && (self.lives || malloc.heap >= half || self.readings.anonymous >= half)
         })
     }
 
-    /// The same, if that is how it is most of the time: it runs on, or it rests for at least half of its time, which is
-    /// when its malloc was asked. What a malloc keeps free while a program works is more, as a rule.
+    /// The same, if that is how it is most of the time: it runs on, or it rests for at least half of its time and was
+    /// asked then, or it was asked while it worked, again and again. What a malloc keeps free while a program works is
+    /// more, as a rule, than at rest.
     pub fn known(&self) -> Option<MallocFree> {
-        self.asked().filter(|_| self.lives || self.rested() >= self.seconds / 2.0)
+        self.asked().filter(|_| {
+            let rests = self.rested() >= self.seconds / 2.0;
+            self.lives || rests || self.readings.throughout(self.seconds)
+        })
     }
 
     /// How long it rested, seconds: several threads may work at once, and then a rest is missed here.
@@ -250,10 +278,7 @@ impl RunObservation {
                 );
                 Estimate::up_to(self.share(most.min(anonymous)), 1.0, why)
             }
-            None => {
-                let why = "what malloc keeps free is a part of this";
-                Estimate::up_to(self.share(anonymous), 1.0, why)
-            }
+            None => Estimate::up_to(self.share(anonymous), 1.0, UNKNOWN),
         };
         let likely = match self.asked() {
             Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces),
@@ -261,7 +286,9 @@ impl RunObservation {
             None if merges => most.memory,
             None => most.memory / 2.0,
         };
-        most.likely(likely)
+        // Little of the time goes to a malloc that has little of the memory: what is mapped by itself is not its.
+        let part = self.known().map_or(1.0, |malloc| malloc.heap as f64 / anonymous.max(1) as f64);
+        most.likely(likely).likely_time(part.min(1.0) / 2.0)
     }
 
     /// What a setting of this malloc may bring: nothing to a program that has another.
@@ -296,7 +323,14 @@ impl RunObservation {
             return Estimate::nothing("it has less than 4 MiB on base pages that could be huge");
         }
         let share = self.share(base);
-        Estimate::up_to(0.0, 1.0, format!("on base pages {:.0} % of its memory", share * 100.0))
+        // What the kernel does for first touches; and, if half of the accesses are anywhere, page walks for those
+        // beyond what the processor holds translations of.
+        let touched = (base / BASE) as f64 / self.faults.max(1) as f64;
+        let faults = self.system_share() * touched.min(1.0);
+        let beyond = 1.0 - REACH.min(base) as f64 / base as f64;
+        let likely = faults + (1.0 - self.system_share()) * beyond / 2.0;
+        let why = format!("on base pages {:.0} % of its memory", share * 100.0);
+        Estimate::up_to(0.0, 1.0, why).likely_time(likely)
     }
 }
 
@@ -398,6 +432,42 @@ mod tests {
         let told = RunObservation::of(Vec::new()).text("as it is", None);
         assert!(told.contains("memory      not seen: it ended before"), "{told}");
         assert!(seen(100 << 20, 0).text("as it is", None).contains("anonymous 100.0 MiB"));
+    }
+
+    /// Of a Redis with jemalloc 1.8 MiB were free, 424 KiB of it in whole pages and 402 KiB in pieces.
+    #[test]
+    fn the_parts_of_what_is_free_add_up() {
+        let free = MallocFree {
+            heap: 9 << 20,
+            free: 1800 << 10,
+            returnable: 424 << 10,
+            pieces: 402 << 10,
+        };
+        let told =
+            |free| RunObservation { malloc: Some(free), lives: true, ..seen(9 << 20, 0) }.free();
+        assert!(
+            told(free).ends_with(
+                "402.0 KiB in pieces of pages that hold data, too, 974.0 KiB not in memory: \
+             address space"
+            ),
+            "{}",
+            told(free)
+        );
+        let all = MallocFree { free: 826 << 10, ..free };
+        assert!(told(all).ends_with("pieces of pages that hold data, too"), "{}", told(all));
+    }
+
+    /// Of a recording it said that "its memory is small, or it ends soon".
+    #[test]
+    fn why_it_is_not_known_what_is_accessed_is_said_as_it_is() {
+        let why = |seen: &RunObservation| {
+            crate::lever::Lever::estimate(&crate::levers::slower_memory::SlowerMemory, seen).why
+        };
+        assert!(why(&seen(MUCH - 1, 0)).contains("its memory is small"));
+        assert!(why(&seen(MUCH, 0)).contains("it ends too soon"));
+        let not_marked = Some("its accesses were not recorded".to_owned());
+        let recorded = RunObservation { not_marked, ..seen(MUCH, 0) };
+        assert_eq!(why(&recorded), "its accesses were not recorded");
     }
 
     #[test]

@@ -17,10 +17,10 @@ use regex::bytes::Regex;
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
 use crate::lever::{Lever, Start, Target};
-use crate::levers::REGISTRY;
-use crate::observation::{Cold, RunObservation};
+use crate::levers::{REGISTRY, check};
+use crate::observation::{Cold, MUCH, RunObservation};
 use crate::pace::{Candidate, Pace};
-use crate::rule::{Aim, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};
@@ -44,10 +44,8 @@ const MOST: usize = 40;
 const MANY_LEVERS: usize = 4;
 /// The longest first run, where no time is given.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Anonymous memory that is worth looking for what is not accessed in it, bytes.
-const MUCH: u64 = 8 << 20;
 /// Memory that is less is judged in shares of so many bytes.
-const SMALL: f64 = 16.0 * 1024.0 * 1024.0;
+pub(crate) const SMALL: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// Why a lever was not tried where others were named.
 pub(crate) const NOT_ASKED: &str = "it was not asked for";
@@ -289,7 +287,7 @@ impl<'a> Session<'a> {
             waits: None,
             levers: 0,
             rest: None,
-            left: options.within,
+            left: longest(options),
         };
         progress(first);
         let began = Instant::now();
@@ -537,6 +535,12 @@ impl<'a> Session<'a> {
         arm.runs.push(Figures { round: self.round, ..run.figures });
         arm.digests.insert(run.digest);
         arm.live = arm.live.max(run.live);
+        if let Some(live) = run.live_mean {
+            let bare = self.options.only.is_empty() && !self.options.all;
+            let worth = bare.then_some((self.options.goal, self.options.worth));
+            let not_live = 1.0 - live / self.seen.mean.max(1.0);
+            self.arms.iter_mut().for_each(|arm| arm.bound(not_live, worth));
+        }
         Ok(())
     }
 
@@ -632,6 +636,14 @@ fn time(options: &Options, shortest: f64, waits: f64) -> Duration {
     }
 }
 
+/// The time after which no run is begun, by what is known before the first; none if that is not known.
+pub fn longest(options: &Options) -> Option<Duration> {
+    let asks = options.load.as_ref().map(|load| load.longest().as_secs_f64());
+    let known = options.within.is_some() || asks.is_some();
+    let longest = time(options, asks.unwrap_or(0.0), 0.0);
+    (known && longest < FOREVER).then_some(longest)
+}
+
 /// Brings the arms of the next round into play, those that were put off included if there is time for them now, and
 /// puts the others off; none if time is over, or if nobody needs a round. `left` is the time that is left, seconds.
 /// Once all is `settled`, a round is for those that have never run.
@@ -704,7 +716,8 @@ fn seen(run: &Run, target: &Target) -> RunObservation {
     seen.seconds = run.figures.wall.unwrap_or(0.0);
     (seen.user, seen.system) = (run.used.user.as_secs_f64(), run.used.system.as_secs_f64());
     seen.faults = run.used.faults;
-    (seen.allocator, seen.malloc) = (run.allocator.or(target.allocator), run.malloc);
+    (seen.allocator, seen.readings) = (run.allocator.or(target.allocator), run.readings);
+    seen.malloc = seen.readings.free(seen.rested() >= seen.seconds / 2.0);
     seen.pymalloc = run.pymalloc;
     seen.not_asked.clone_from(&run.not_asked);
     seen.charge = run.figures.charge.map(|bytes| bytes as u64);
@@ -730,25 +743,13 @@ fn cold(run: &Run, peak: u64) -> Option<Cold> {
 
 /// All levers: those that are to be tried, and why not the others.
 fn arms(target: &Target, seen: &RunObservation, options: &Options) -> Result<Vec<Arm>> {
-    for name in &options.only {
-        let names: Vec<&str> = REGISTRY.iter().map(|lever| lever.name()).collect();
-        ensure!(
-            names.contains(&name.as_str()),
-            "there is no lever {name:?}; there are: {}",
-            names.join(", ")
-        );
-    }
+    check(&options.only)?;
     let arm = |lever: &&'static dyn Lever| {
         let estimate = lever.estimate(seen);
         let start = lever.start(target);
         let bare = options.only.is_empty();
         let asked = bare || options.only.iter().any(|name| name == lever.name());
-        let matters = options.all
-            || !bare
-            || options.goal.aims().iter().any(|aim| match aim {
-                Aim::Memory => estimate.memory > options.worth,
-                Aim::Time { .. } => estimate.time > options.worth,
-            });
+        let matters = options.all || !bare || estimate.matters(options.goal, options.worth);
         let state = match &start {
             _ if !asked => State::NotTried(NOT_ASKED.into()),
             Err(why) => State::NotTried(why.clone()),
@@ -798,9 +799,10 @@ mod tests {
             looks: Vec::new(),
             marks: Vec::new(),
             live: None,
+            live_mean: None,
             allocator: None,
             pymalloc: false,
-            malloc: None,
+            readings: crate::readings::Readings::default(),
             not_asked: None,
             digest: 1,
             complaint: String::new(),
@@ -857,6 +859,53 @@ mod tests {
         }
     }
 
+    /// A program that reads at random in 1 GiB, which it never frees, was tried with five allocators for 81 s, and with
+    /// huge pages not at all.
+    #[test]
+    fn who_frees_nothing_and_walks_pages_is_tried_with_huge_pages_first() {
+        let gib = 1_u64 << 30;
+        let look =
+            Memory { bytes: gib, anonymous: gib, processes: 1, threads: 1, ..Memory::default() };
+        let heap = MallocFree { heap: 132 << 10, free: 128 << 10, returnable: 0, pieces: 4096 };
+        let mut readings = crate::readings::Readings::default();
+        for at in [0.2, 0.8, 2.0] {
+            readings.add(&Memory { seconds: at, ..look }, heap, false);
+        }
+        let seen = RunObservation {
+            malloc: readings.free(false),
+            readings,
+            allocator: Some(Allocator::Glibc),
+            seconds: 2.9,
+            user: 2.0,
+            system: 0.7,
+            faults: 262_238,
+            ..RunObservation::of(vec![look])
+        };
+        for goal in [Goal::Both, Goal::Speed] {
+            let options = Options { goal, ..options() };
+            let arm = |lever: &&'static dyn Lever| {
+                let estimate = lever.estimate(&seen);
+                assert!(estimate.memory < 0.01, "{}: {estimate:?}", lever.name());
+                let matters = estimate.matters(options.goal, options.worth);
+                let state = if matters { State::Tried } else { State::NotTried(String::new()) };
+                Arm::new(*lever, estimate, Some(Start::default()), state)
+            };
+            let mut arms: Vec<Arm> = REGISTRY.iter().map(arm).collect();
+            let first = play(&mut arms, &[], &Pace::new(2.9), 70.0, &options, false).unwrap();
+            let names: Vec<&str> = first.iter().map(|arm| arms[*arm].lever.name()).collect();
+            assert_eq!(
+                names[..5],
+                [
+                    "malloc huge",
+                    "64 KiB pages",
+                    "huge pages always",
+                    "pages by trial",
+                    "huge pages ahead"
+                ]
+            );
+        }
+    }
+
     #[test]
     fn a_lever_that_was_put_off_plays_when_runs_turn_out_to_be_short() {
         let arm = |memory: f64| {
@@ -894,6 +943,21 @@ mod tests {
         assert_eq!([0.9, 1.0].map(|waits| time(&options(), 2.0, waits)), [TIME * 3; 2]);
         let within = Some(Duration::from_secs(5));
         assert_eq!(time(&Options { within, ..options() }, 2.0, 0.9), Duration::from_secs(5));
+    }
+
+    /// `--load` with `--for 20s` took 199 s, and nothing was said before.
+    #[test]
+    fn how_long_a_server_is_tried_is_known_before_it_starts() {
+        let asked = |seconds: u64| {
+            let load = Load { client: "true".into(), time: Duration::from_secs(seconds) };
+            Options { load: Some(load), ..options() }
+        };
+        assert_eq!(longest(&options()), None, "what a command takes is not known");
+        assert_eq!(longest(&asked(1)), Some(TIME));
+        assert_eq!(longest(&asked(20)), Some(Duration::from_millis(20 * 21_100)));
+        let within = Some(Duration::from_secs(9));
+        assert_eq!(longest(&Options { within, ..asked(20) }), within);
+        assert_eq!(longest(&Options { rounds: Some(5), ..asked(20) }), None);
     }
 
     #[test]

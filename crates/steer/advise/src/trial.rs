@@ -25,12 +25,12 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::exit::Interrupted;
 use pagemill_launch::{cpython, stats_page};
 use pagemill_model::Pid;
-use pagemill_record::malloc_free::{self, MallocFree};
 use regex::bytes::Regex;
 
 use crate::ending::stop;
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
+use crate::readings::{Asking, Readings};
 use crate::rule::{COUNTED, Figures};
 use crate::server::{Load, LoadOutcome, ask};
 use crate::stall::{Heartbeat, Stall, StallState};
@@ -79,12 +79,14 @@ pub struct Run {
     pub marks: Vec<f64>,
     /// Live bytes of our heap at its fullest, if it ran on that.
     pub live: Option<u64>,
+    /// The same in the mean of all looks.
+    pub live_mean: Option<f64>,
     /// Which malloc its largest process had, if that was looked at.
     pub allocator: Option<Allocator>,
     /// Whether that is CPython with its own allocator beside malloc.
     pub pymalloc: bool,
-    /// What that malloc held free at rest, at its most, if it was asked.
-    pub malloc: Option<MallocFree>,
+    /// What that malloc held free, if it was asked.
+    pub readings: Readings,
     /// Why that is not known, if it was to be asked.
     pub not_asked: Option<String>,
     /// Digest of what it printed.
@@ -152,8 +154,7 @@ impl Stage<'_> {
         let merged = merging().saturating_sub(merged);
         let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
         let (out, err) = (out.end()?, err.end()?);
-        let (ending, asked) = run.ended;
-        let ending = kills.ending().unwrap_or(ending);
+        let (ended, asked) = run.ended;
         let from = asked.as_ref().map_or(0.0, |asked| asked.from);
         let looks: Vec<Memory> =
             seen.looks.into_iter().filter(|look| look.seconds >= from).collect();
@@ -182,14 +183,15 @@ impl Stage<'_> {
         };
         Ok(Ok(Run {
             figures,
-            ending,
+            ending: kills.ending().unwrap_or(ended),
             used,
             looks,
             marks: seen.marks,
             live: seen.live,
+            live_mean: pagemill_analysis::statistics::mean(&seen.lives),
             allocator: seen.allocator,
             pymalloc: seen.pymalloc,
-            malloc: seen.malloc,
+            readings: seen.readings,
             not_asked: seen.not_asked,
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
@@ -329,9 +331,10 @@ struct RunSamples {
     looks: Vec<Memory>,
     marks: Vec<f64>,
     live: Option<u64>,
+    lives: Vec<f64>,
     allocator: Option<Allocator>,
     pymalloc: bool,
-    malloc: Option<MallocFree>,
+    readings: Readings,
     not_asked: Option<String>,
 }
 
@@ -358,72 +361,6 @@ fn counted(
 fn waited(looks: &[Memory], partly: bool) -> Option<f64> {
     let (first, last) = (looks.first()?.waited?, looks.last()?.waited?);
     Some(last.saturating_sub(if partly { first } else { Duration::ZERO }).as_secs_f64())
-}
-
-/// How the largest process used its CPU, for to ask its malloc while it rests.
-struct Resting<'a> {
-    linux: &'a Linux,
-    /// Which, when it was looked at, and until then its CPU time and what all waited for a CPU, seconds.
-    last: Option<(Pid, f64, f64)>,
-    /// Which answered, and its CPU time until then: without more of that its heap is as it was.
-    told: Option<(Pid, f64)>,
-    /// How often it was asked and did not answer.
-    silent: usize,
-}
-
-impl Resting<'_> {
-    /// Time that tells rest from work, seconds; and what part of a CPU makes it work.
-    const SPAN: f64 = 0.1;
-    const PART: f64 = 0.05;
-    /// Time for reading its heap.
-    const READING: Duration = Duration::from_secs(1);
-
-    /// What the malloc of a process keeps free, where it has rested for a while.
-    fn asked(&mut self, look: &Memory) -> Option<MallocFree> {
-        let stat = self.linux.stat(look.largest).ok()?;
-        let cpu = (stat.user + stat.system).as_secs_f64();
-        // Who waits for a CPU that others have is at work; a wait that goes on is not counted yet, but seen as `R`.
-        let busy = cpu + look.waited.unwrap_or_default().as_secs_f64();
-        let (pid, since, before) = *self.last.get_or_insert((look.largest, look.seconds, busy));
-        let span = look.seconds - since;
-        if pid == look.largest && span < Self::SPAN {
-            return None;
-        }
-        self.last = Some((look.largest, look.seconds, busy));
-        let sleeps = pid == look.largest && stat.state == 'S';
-        let rests = sleeps && busy - before < span * Self::PART;
-        if !rests || self.told == Some((pid, cpu)) {
-            return None;
-        }
-        let free = malloc_free::of(self.linux, pid, Self::READING).0;
-        match free {
-            Some(_) => self.told = Some((pid, cpu)),
-            None => self.silent += 1,
-        }
-        free
-    }
-
-    /// Why nothing was told, if nothing was.
-    fn why_not(&self, allocator: Option<Allocator>) -> Option<String> {
-        let why = match (allocator, self.silent) {
-            _ if self.told.is_some() => return None,
-            (Some(other), _) if !matches!(other, Allocator::Glibc | Allocator::Jemalloc) => {
-                format!("{} does not tell from outside what it keeps free", other.name())
-            }
-            (_, 0) => format!(
-                "it never rested for {} s, and a heap is not read while it changes",
-                Self::SPAN
-            ),
-            (None, _) => "which malloc it has is not known".into(),
-            (Some(name), times) => format!(
-                "{} was read {times} times while it rested, and was not sound, partly in swap, or too large to be read \
-                 in {} s",
-                name.name(),
-                Self::READING.as_secs()
-            ),
-        };
-        Some(why)
-    }
 }
 
 /// The heap of the largest process, if that is ours.
@@ -510,7 +447,7 @@ impl RunSamples {
         };
         let mut seen = Self::default();
         let (mut watch, mut heaps) = (Watch::begin(linux), HeapOf { linux, found: None });
-        let mut resting = Resting { linux, last: None, told: None, silent: 0 };
+        let mut asking = Asking::new(linux);
         let mut schedule = MarkSchedule::default();
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.sample(&[pid]).filter(executes) {
@@ -521,13 +458,14 @@ impl RunSamples {
                     seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
                     seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
                 }
-                if marks && let Some(free) = resting.asked(&look) {
-                    let most = seen.malloc.map_or(0, |most| most.free);
-                    seen.malloc = if free.free >= most { Some(free) } else { seen.malloc };
+                if marks {
+                    asking.ask(&look);
                 }
                 if heap {
                     heaps.locate(look.largest);
-                    seen.live = seen.live.max(heaps.live());
+                    let live = heaps.live();
+                    seen.live = seen.live.max(live);
+                    seen.lives.extend(live.map(|live| live as f64));
                 }
             }
             let longest = if marks { Self::close(&seen.looks) } else { Duration::MAX };
@@ -537,7 +475,8 @@ impl RunSamples {
                 std::thread::sleep(rest.min(Duration::from_millis(4)));
             }
         }
-        seen.not_asked = resting.why_not(seen.allocator).filter(|_| marks);
+        seen.readings = asking.readings;
+        seen.not_asked = asking.why_not(seen.allocator).filter(|_| marks);
         seen
     }
 }

@@ -9,16 +9,16 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 pub use arguments::Arguments;
 use arguments::Goal;
 use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::estimates;
 use pagemill_advise::lever::Start;
-use pagemill_advise::rule::{Goal as Wanted, LEAST};
+use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::slower_memory::{Tier, Touches};
+use pagemill_advise::slower_memory::{SlowerMemory, Tier, Touches};
 use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -72,6 +72,13 @@ fn measured_places(_: &Arguments) -> Result<Exit> {
 
 fn advised(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
+    let nothing =
+        arguments.command.is_empty() && arguments.pid.is_none() && arguments.recording.is_none();
+    ensure!(!nothing, "name a command (-- CMD), a process (-p PID) or a recording");
+    arguments.ensure_meant()?;
+    if let Some(path) = &arguments.html {
+        files::check(path, arguments.force)?;
+    }
     if arguments.command.is_empty() {
         return glance(&linux, arguments);
     }
@@ -79,9 +86,6 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         return measured_places(arguments);
     }
     let options = arguments.options()?;
-    if let Some(path) = &arguments.html {
-        files::check(path, arguments.force)?;
-    }
     let path = match prepare::plain(&arguments.command)? {
         Prepared::Ready(_, path) => path,
         Prepared::Refused(exit) => {
@@ -96,6 +100,9 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;
     let mut line = pagemill_launch::progress::Progress::periodic("advise", TOLD);
+    if let Some(lasts) = lasts(&options) {
+        line.note(&lasts);
+    }
     let mut progress = |progress: Progress<'_>| {
         if let Some(waits) = progress.waits {
             line.note(&rests(waits, arguments));
@@ -111,8 +118,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         return counters(&linux, &advice, arguments.printed.json, &mut told);
     }
     if let Some(path) = &arguments.html {
-        files::write(path, told.page(advice.html()), arguments.force)?;
-        eprintln!("wrote {}", path.display());
+        write_page(path, told.page(advice.html()), arguments.force)?;
     }
     if arguments.printed.json {
         crate::answer::print("advise", told.json(advice.json()))?;
@@ -133,6 +139,26 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
             Exit::Code(2)
         }
         (None, false, false) => Exit::Ok,
+    })
+}
+
+fn write_page(path: &Path, page: String, force: bool) -> Result<()> {
+    files::write(path, page, force)?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
+}
+
+/// How long a server is asked, and how long it all takes.
+fn lasts(options: &Options) -> Option<String> {
+    let load = options.load.as_ref()?;
+    let seconds = |time: Duration| time.as_secs_f64().ceil();
+    let turn =
+        format!("a turn of the server takes up to about {} s (--for)", seconds(load.longest()));
+    Some(match session::longest(options) {
+        Some(all) => {
+            format!("{turn}; no turn is begun after about {} s (--within TIME)", seconds(all))
+        }
+        None => format!("{turn}, and each lever has as many as --runs or --all says"),
     })
 }
 
@@ -210,16 +236,23 @@ fn counters(
 fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     let seen = match (&arguments.recording, arguments.pid) {
         (Some(path), _) => return recorded(linux, path, arguments),
-        (None, Some(pid)) => {
+        (None, pid) => {
             let signals = Signals::block(signal::ENDS)?;
-            estimates::process(linux, pid, time(arguments.time), &signals)
+            estimates::process(
+                linux,
+                pid.context("there is no process to look at")?,
+                arguments.time(),
+                &signals,
+            )
         }
-        (None, None) => anyhow::bail!("name a command (-- CMD), a process (-p PID) or a recording"),
     };
     let mut seen = seen?;
     let mut told = arguments.redaction(&mut seen.words);
     if arguments.redact.redact {
         seen.whose = arguments.pid.map_or_else(String::new, |pid| format!("process {pid}"));
+    }
+    if let Some(path) = &arguments.html {
+        write_page(path, told.page(seen.html(None)), arguments.force)?;
     }
     if arguments.printed.json {
         crate::answer::print("advise-estimates", told.json(seen.json()))?;
@@ -258,6 +291,14 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let tier = program.and_then(|program| simulated(program, path));
     let tier = tier.as_ref().map(|tier| tier as &dyn Tier);
     let slower = touches.map(|touches| touches.slower(tier)).transpose().with_context(named)?;
+    let told = slower.as_ref().map(SlowerMemory::text);
+    if let Some(to) = &arguments.html {
+        let page = match (&seen, &told) {
+            (Some(seen), told) => seen.html(told.as_deref()),
+            (None, told) => estimates::page_of(&named(), told.as_deref().unwrap_or_default()),
+        };
+        write_page(to, page, arguments.force)?;
+    }
     if json {
         let nothing = || {
             json!({
@@ -278,7 +319,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
             path.display()
         ),
     };
-    text.push_str(&slower.map_or_else(String::new, |slower| slower.text()));
+    text.push_str(&told.unwrap_or_default());
     pagemill_launch::stdio::stdout(&text);
     Ok(Exit::Ok)
 }
@@ -348,6 +389,14 @@ impl Arguments {
         Redaction(self.redact.redact.then(Redactor::default))
     }
 
+    fn time(&self) -> Duration {
+        self.time.map_or(Duration::from_secs(10), time)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
     fn options(&self) -> Result<Options> {
         let metric = self.metric.as_ref().map(|text| {
             let pattern = regex::bytes::Regex::new(text)
@@ -359,7 +408,7 @@ impl Arguments {
             self.goal != Some(Goal::Tail) || self.less_is_better,
             "--goal tail needs a latency that the command prints (--metric 'p99: ([0-9.]+)' --less-is-better)"
         );
-        let rounds = self.runs.map(|runs| (runs as usize).max(LEAST));
+        let rounds = self.runs.map(|runs| runs as usize);
         let always = match (self.all, self.counters) {
             (true, _) => Some(7),
             (false, true) => Some(5),
@@ -373,12 +422,12 @@ impl Arguments {
                 Some(Goal::Speed) => Wanted::Speed,
                 Some(Goal::Tail) => Wanted::Tail,
             },
-            worth: self.worth,
-            slower: self.slower,
+            worth: self.worth.unwrap_or(0.05),
+            slower: self.slower.unwrap_or(0.02),
             within: self.within.map(time),
-            seed: self.seed,
+            seed: self.seed(),
             metric,
-            load: self.load.clone().map(|client| Load { client, time: time(self.time) }),
+            load: self.load.clone().map(|client| Load { client, time: self.time() }),
             only: if self.counters { counted::levers() } else { self.levers.clone() },
             all: self.all,
             rounds: rounds.or(always),

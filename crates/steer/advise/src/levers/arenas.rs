@@ -30,7 +30,7 @@ impl Lever for Arenas {
             let estimate = Estimate::up_to(
                 seen.share(free),
                 0.0,
-                "what its threads' arenas keep free is a part of this",
+                "how much the arenas of its threads keep free is not known: at most this",
             );
             let likely = estimate.memory / 2.0;
             estimate.likely(likely)

@@ -18,6 +18,8 @@ pub mod slower_memory;
 pub mod tried;
 pub mod trim;
 
+use anyhow::{Result, bail};
+
 use crate::lever::Lever;
 
 /// All levers, what asks least first.
@@ -44,9 +46,43 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &slower_memory::SlowerMemory,
 ];
 
+/// Names that are less alike than this are not meant for each other (Jaro-Winkler).
+const ALIKE: f64 = 0.8;
+
+/// That each of these is the name of a lever.
+///
+/// # Errors
+/// One is none: with the name that may have been meant.
+pub fn check(names: &[String]) -> Result<()> {
+    let known = || REGISTRY.iter().map(|lever| lever.name());
+    let wrong = names.iter().find(|name| !known().any(|known| known == name.as_str()));
+    let Some(name) = wrong else { return Ok(()) };
+    let alike = known().map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(alike, _)| *alike > ALIKE);
+    let meant = nearest.map_or_else(String::new, |(_, name)| format!(" (did you mean {name:?}?)"));
+    bail!(
+        "--levers: there is no lever {name:?}{meant}; there are: {}",
+        known().collect::<Vec<_>>().join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_none_is_refused_with_the_nearest() {
+        assert!(check(&["early trim".into(), "jemalloc".into()]).is_ok());
+        let told = check(&["jemaloc".into()]).unwrap_err().to_string();
+        assert!(
+            told.contains(
+                "no lever \"jemaloc\" (did you mean \"jemalloc\"?); there are: one arena,"
+            ),
+            "{told}"
+        );
+        let told = check(&["luck".into()]).unwrap_err().to_string();
+        assert!(told.contains("no lever \"luck\"; there are"), "{told}");
+    }
 
     #[test]
     fn levers_have_names_of_their_own() {

@@ -32,7 +32,7 @@ impl Lever for Never {
         Estimate::up_to(
             share,
             seen.system_share(),
-            "what it leaves untouched of its huge pages is a part of this",
+            "how much of its huge pages it leaves untouched is not known: at most this",
         )
     }
 }

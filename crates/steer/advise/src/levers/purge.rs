@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::program;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::RunObservation;
+use crate::observation::{RunObservation, UNKNOWN};
 
 /// Settings of jemalloc or mimalloc.
 pub struct Purge {
@@ -60,7 +60,7 @@ impl Lever for Purge {
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {
-        let why = "what its malloc keeps free is a part of this";
+        let why = UNKNOWN;
         seen.only_with(self.of, || seen.given_back(why))
     }
 }

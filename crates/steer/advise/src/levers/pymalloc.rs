@@ -31,8 +31,11 @@ impl Lever for Pymalloc {
         }
         let malloc = seen.malloc.map_or(0, |malloc| malloc.heap);
         let beside = seen.share(seen.peak.anonymous.saturating_sub(malloc));
-        let estimate =
-            Estimate::up_to(beside, 0.0, "what pymalloc's arenas keep free is a part of this");
+        let estimate = Estimate::up_to(
+            beside,
+            0.0,
+            "how much pymalloc's arenas keep free is not known: at most all that is not malloc's",
+        );
         let likely = estimate.memory * LIKELY;
         estimate.likely(likely)
     }

@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::{RunObservation, bytes};
+use crate::observation::{RunObservation, UNKNOWN, bytes};
 
 /// A command that rests for less in all, seconds, is not noticed to rest.
 const REST: f64 = 0.4;
@@ -43,13 +43,13 @@ fn at_rest(seen: &RunObservation) -> Estimate {
         return Estimate::up_to(
             share,
             0.0,
-            format!("glibc's malloc held {whole} free in whole pages when it rested"),
+            format!("glibc's malloc has {whole} free in whole pages"),
         );
     }
     let other = seen.other_malloc(false);
     let why = match other.memory {
         0.0 => other.why,
-        _ => "what malloc keeps free while it rests is a part of this".into(),
+        _ => UNKNOWN.into(),
     };
     Estimate { time: 0.0, why, ..other }
 }

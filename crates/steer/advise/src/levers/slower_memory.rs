@@ -1,7 +1,7 @@
 //! Memory that is not accessed, in compressed memory or on a slower tier: modelled, not tried.
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::RunObservation;
+use crate::observation::{MUCH, RunObservation};
 
 /// zram, zswap, or a tier of slower memory.
 pub struct SlowerMemory;
@@ -20,15 +20,20 @@ impl Lever for SlowerMemory {
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {
+        let small = seen.peak.anonymous < MUCH;
         match seen.cold {
+            _ if small => {
+                Estimate::nothing("its memory is small: less than 8 MiB is not worth a lever")
+            }
             Some(cold) => Estimate::up_to(
                 seen.share(cold.bytes),
                 0.0,
                 format!("not accessed in the last {:.1} s", cold.seconds),
             ),
-            None => Estimate::nothing(
-                "what it accesses was not looked at: its memory is small, or it ends soon",
-            ),
+            None => Estimate::nothing(match &seen.not_marked {
+                Some(why) => why,
+                None => "it ends too soon to tell what it does not access",
+            }),
         }
     }
 }

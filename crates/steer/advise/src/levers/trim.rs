@@ -24,9 +24,18 @@ impl Lever for Trim {
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {
         seen.only_with(Allocator::Glibc, || {
-            seen.given_back(
-                "what malloc keeps free at its end, and of large blocks, is a part of this",
-            )
+            let estimate = seen.given_back(
+                "malloc gives back free memory at the end of its heap, and large blocks when they are freed: how much \
+                 that is is not known, at most all that it has",
+            );
+            // Only what lies at the end goes back.
+            match seen.known() {
+                Some(_) => {
+                    let likely = estimate.memory / 2.0;
+                    estimate.likely(likely)
+                }
+                None => estimate,
+            }
         })
     }
 }

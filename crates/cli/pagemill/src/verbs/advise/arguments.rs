@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
+use pagemill_advise::levers;
+use pagemill_advise::rule::LEAST;
 use pagemill_model::{Nanos, Pid};
 
 use super::places::Places;
@@ -34,12 +37,12 @@ pub struct Arguments {
     /// memory.
     #[arg(long, value_enum)]
     pub(super) goal: Option<Goal>,
-    /// A gain that is worth a lever, percent.
-    #[arg(long, default_value = "5%", value_name = "PERCENT", value_parser = percent)]
-    pub(super) worth: f64,
-    /// What counts as no slower, and as no more memory, percent.
-    #[arg(long, default_value = "2%", value_name = "PERCENT", value_parser = percent)]
-    pub(super) slower: f64,
+    /// A gain that is worth a lever, percent. Default: 5%.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) worth: Option<f64>,
+    /// What counts as no slower, and as no more memory, percent. Default: 2%.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(super) slower: Option<f64>,
     /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes; up to
     /// three times that on a busy machine.
     #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
@@ -55,9 +58,10 @@ pub struct Arguments {
     /// when it listens, left alone for a second and ended.
     #[arg(long, value_name = "CLIENT")]
     pub(super) load: Option<String>,
-    /// How long the client asks at the most; it is then ended. With -p, how long the process is looked at.
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = crate::values::length)]
-    pub(super) time: Nanos,
+    /// How long the client (--load) asks at the most; it is then ended. With -p, how long the process is looked at.
+    /// Default: 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::values::length)]
+    pub(super) time: Option<Nanos>,
     /// Try these levers only, whatever they are expected to bring.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) levers: Vec<String>,
@@ -69,12 +73,14 @@ pub struct Arguments {
     pub(super) runs: Option<u32>,
     /// Try the command without huge pages, as it is, and with a malloc that asks for them, five runs each (--runs), and
     /// show what the kernel and the processor counted: page faults, huge pages, TLB misses.
-    #[arg(long, requires = "command", conflicts_with_all = ["goal", "metric", "load", "levers", "all", "html"])]
+    #[arg(long, requires = "command", conflicts_with_all = [
+        "goal", "worth", "slower", "metric", "load", "levers", "all", "html",
+    ])]
     pub(super) counters: bool,
-    /// Seed of the order of the runs.
-    #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
-    /// Write the answer as a page, too.
+    /// Seed of the order of the runs. Default: 1.
+    #[arg(long, value_name = "SEED")]
+    pub(super) seed: Option<u64>,
+    /// Write the answer as a page, too, also of a process or a recording.
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Overwrite FILE.
@@ -108,8 +114,58 @@ pub(super) enum Goal {
     Tail,
 }
 
+impl Arguments {
+    /// That each option goes with what is asked about: nothing is ignored.
+    pub(super) fn ensure_meant(&self) -> Result<()> {
+        let trials = [
+            ("--goal", self.goal.is_some()),
+            ("--worth", self.worth.is_some()),
+            ("--slower", self.slower.is_some()),
+            ("--within", self.within.is_some()),
+            ("--metric", self.metric.is_some()),
+            ("--load", self.load.is_some()),
+            ("--levers", !self.levers.is_empty()),
+            ("--all", self.all),
+            ("--runs", self.runs.is_some()),
+            ("--seed", self.seed.is_some()),
+        ];
+        if self.command.is_empty() {
+            let beside: Vec<&str> =
+                trials.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+            ensure!(
+                beside.is_empty(),
+                "{} only with a command (-- CMD): nothing is tried on a process (-p PID) or a recording (REC)",
+                goes(&beside)
+            );
+        }
+        ensure!(
+            self.time.is_none() || self.pid.is_some() || self.load.is_some(),
+            "--for goes with -p PID or --load CLIENT (--within TIME is for all runs of a command)"
+        );
+        ensure!(
+            !self.force || self.html.is_some() || self.places.output.is_some(),
+            "--force goes with a file to write (--html FILE)"
+        );
+        let fewest = if self.places.places { 1 } else { LEAST };
+        ensure!(
+            self.runs.is_none_or(|runs| runs as usize >= fewest),
+            "--runs {} is too few: runs of the same differ, and it takes {LEAST} of each to tell (--runs {LEAST})",
+            self.runs.unwrap_or_default()
+        );
+        levers::check(&self.levers)
+    }
+}
+
+/// Names, and the verb that follows them.
+fn goes(names: &[&str]) -> String {
+    match names {
+        [one] => format!("{one} goes"),
+        names => format!("{} go", names.join(", ")),
+    }
+}
+
 /// A share, given in percent: `5`, `5%`, `0.5 %`.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> std::result::Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
         Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),

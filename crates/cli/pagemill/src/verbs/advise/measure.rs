@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let options = Options {
         runs: runs as usize,
         slices: asked.slices as usize,
-        seed: arguments.seed,
+        seed: arguments.seed(),
         by: asked.by,
         from: asked.from,
     };

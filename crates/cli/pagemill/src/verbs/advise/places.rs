@@ -13,7 +13,9 @@ pub struct Places {
     /// what they are worth in each part. Standard output of the command is dropped.
     #[arg(
         long, alias = "measure", requires = "command",
-        conflicts_with_all = ["counters", "goal", "metric", "load", "levers", "all", "within", "html"]
+        conflicts_with_all = [
+            "counters", "goal", "worth", "slower", "metric", "load", "levers", "all", "within", "html",
+        ]
     )]
     pub places: bool,
     /// Parts that its memory is cut into, at most.
