@@ -3,9 +3,9 @@
 //! Two ways to have slower memory. *Compressed* (zram, zswap): fast memory keeps the pages that were used last, and
 //! what comes back costs a fault that decompresses it and the compression of the page that makes room. Each page that
 //! was touched is held to be one that can be compressed; what its compressed copy takes is not known and not counted.
-//! A recording does not tell in which order an interval's pages were touched, and what comes back once while the program
-//! sets itself up is no cost of a longer run: so the cost lies between that of the best order in the second half of the
-//! recording, and that of the worst order in all of it.
+//! A recording does not tell in which order an interval's pages were touched, and what comes back once while the
+//! program sets itself up is no cost of a longer run: so the cost lies between that of the best order in the second
+//! half of the recording, and that of the worst order in all of it.
 //! *A slower tier*: the hottest pages are on the fast one, by whoever simulates it.
 //!
 //! Always true: more fast memory is no slower; with all of it fast nothing is.
@@ -153,7 +153,8 @@ impl SlowerMemory {
             [least, most] => format!("{least} to {most}"),
         };
         let mut text = format!(
-            "\nslower memory, modelled: 9 of 10 of the speed needs {range} of the {} that it touches with zram behind it",
+            "\nslower memory, modelled: 9 of 10 of the speed needs {range} of the {} that it touches with zram behind \
+             it",
             size(all)
         );
         if let Some((_, bytes)) = self.needs.first() {
@@ -180,9 +181,9 @@ impl SlowerMemory {
             ["fast memory", "of touched", "come back/s", "time, zram", "time, slower tier"];
         text.push_str(&text::table(&header, &rows.collect::<Vec<_>>()));
         text.push_str(&format!(
-            "come back/s: pages that were touched again, of {:.2} s, at the most; {} us each with zram, on the program's \
-             own time\nfrom the best order of an interval's pages once the program is set up (the second half) to the \
-             worst in all: shorter intervals (record --access-interval) tell more\n",
+            "come back/s: pages that were touched again, of {:.2} s, at the most; {} us each with zram, on the \
+             program's own time\nzram: from the best order of an interval's pages in the second half to the worst in \
+             all of it (record --access-interval: shorter ones tell more)\n",
             self.seconds,
             COMES_BACK.0 / 1000
         ));
@@ -228,8 +229,8 @@ impl SlowerMemory {
     }
 }
 
-/// Bytes of fast memory with which so large a part of the speed is left, of a program that had so many seconds and whose
-/// pages come back by these needs.
+/// Bytes of fast memory with which so large a part of the speed is left, of a program that had so many seconds and
+/// whose pages come back by these needs.
 fn needs(needs: &BTreeMap<u64, u64>, part: f64, seconds: f64) -> u64 {
     let most = (1.0 / part - 1.0) * seconds * 1e9 / COMES_BACK.0 as f64;
     // What needs more than a size comes back to it: the greatest needs are added up until it is too much.
