@@ -34,6 +34,10 @@ impl Checkout {
             fs::create_dir(room.path().join(name)).unwrap();
         }
         support::installed(&source.join("pagemill"), &room.path().join("pagemill"), "755");
+        for name in ["systemd", "kubernetes"] {
+            let packaging = room.path().join("packaging");
+            symlink(source.join("packaging").join(name), packaging.join(name)).unwrap();
+        }
         for name in ["stage", "deb"] {
             let from = source.join("packaging").join(name);
             support::installed(&from, &room.path().join("packaging").join(name), "755");
@@ -118,6 +122,9 @@ fn what_is_installed_works_from_there_and_goes_without_a_trace() {
         "share/man/man1/pagemill-run.1.gz",
         "share/bash-completion/completions/pagemill",
         "share/doc/pagemill/docs/guide/install.md",
+        "share/doc/pagemill/examples/systemd/pagemill-record@.service",
+        "share/doc/pagemill/examples/systemd/pagemill-exporter.service",
+        "share/doc/pagemill/examples/kubernetes/daemonset.yaml",
     ] {
         assert!(installed.contains(&PathBuf::from(name)), "{name} is not in {installed:?}");
     }
@@ -173,6 +180,9 @@ fn a_debian_package_is_installed_works_and_is_removed_without_a_trace() {
     let ran = dpkg(&["--install", package]);
     assert_eq!(ran.code(), Some(0), "{}", ran.err);
     assert!(root.join("usr/share/man/man1/pagemill-run.1.gz").exists());
+    let examples = root.join("usr/share/doc/pagemill/examples");
+    assert!(examples.join("systemd/pagemill-exporter.service").exists());
+    assert!(examples.join("kubernetes/daemonset.yaml").exists());
     works(&root.join("usr/bin/pagemill"));
     let depends = dpkg(&["--status", "pagemill"]).out;
     assert!(depends.contains("Depends: libc6 (>= 2."), "{depends}");
