@@ -19,15 +19,23 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
         return None;
     }
     let lost = seen.meta.map_or(0.0, |meta| meta.losses.part_of_notes());
-    let share = match lost > 0.0 {
-        // The program noted faster than the recorder had a CPU to read.
-        true => format!(" ({} of them; on a machine that is less busy it is less)", percent(lost)),
-        false => String::new(),
+    // A program that notes faster than the recorder reads does so again, however it is recorded: what would give pages
+    // back is tried without notes.
+    let (share, next) = match lost > 0.0 {
+        true => (
+            format!(
+                " ({} of them; on a machine that is less busy it is less); what would give pages back is told without \
+                 them",
+                percent(lost)
+            ),
+            format!("pagemill advise {}", seen.again()),
+        ),
+        false => (String::new(), format!("pagemill record --with accesses {}", seen.again())),
     };
     Some(Inconclusive {
         what: "who keeps pages resident",
         why: format!("allocations were not, or not all, seen: {why}{share}"),
-        next: format!("pagemill record --with accesses {}", seen.again()),
+        next,
     })
 }
 

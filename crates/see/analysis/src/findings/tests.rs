@@ -180,6 +180,8 @@ fn who_keeps_pages_is_told_with_the_part_of_notes_that_was_lost_or_why_it_is_not
     assert_eq!(whats(&many), ["who keeps pages resident"]);
     let why = &many.inconclusive[0].why;
     assert!(why.contains("310000 of 1000000 notes were overwritten (31 % of them"), "{why}");
+    // It was the command that had just been run.
+    assert_eq!(many.inconclusive[0].next, "pagemill advise -- it");
 }
 
 #[test]
