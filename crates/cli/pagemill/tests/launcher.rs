@@ -240,6 +240,52 @@ fn cargo_is_called_where_something_has_changed_only() {
     builds("nothing has changed since", false);
 }
 
+/// Two minutes went by without a word where standard error is no terminal and files looked older than the binary.
+#[test]
+fn a_build_says_so_at_once_and_passes_on_what_cargo_says() {
+    let checkout = Checkout::with_cargo();
+    let cargo = |lines: &str, code: u8| {
+        let text = format!("#!/bin/sh\nprintf '{lines}' >&2\nexit {code}\n");
+        fs::write(checkout.file("bin/cargo"), text).unwrap();
+    };
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    fs::File::open(checkout.file("crates/model/lib.rs"))
+        .unwrap()
+        .set_modified(an_hour_ago)
+        .unwrap();
+    cargo("   Compiling pagemill v0.1.0\\n    Finished `release` profile\\n", 0);
+    let (code, out, err) = checkout.launch(&["doctor"]);
+    assert_eq!((code, out.as_str()), (Some(0), "built doctor\n"), "{err}");
+    let told = "pagemill: building what has changed, which may take some minutes\n";
+    let line = "   Compiling pagemill v0.1.0\n";
+    // The libraries, then the program.
+    assert_eq!(err, format!("{told}{line}{told}{line}"));
+    // Of a build that fails it is cargo's status.
+    cargo("error: it does not compile\\n", 101);
+    fs::remove_file(checkout.file("target/release/.built")).unwrap();
+    let (code, out, err) = checkout.launch(&["doctor"]);
+    assert_eq!((code, out.as_str()), (Some(101), ""), "{err}");
+    assert!(err.ends_with("error: it does not compile\n"), "{err}");
+    // The first time it is said before cargo says anything.
+    cargo("", 1);
+    fs::remove_file(checkout.file("target/release/pagemill")).unwrap();
+    let (_, _, err) = checkout.launch(&["--help"]);
+    assert!(err.starts_with("pagemill: building for the first time"), "{err}");
+}
+
+/// `--help` of the program says nothing of what its launcher does by itself.
+#[test]
+fn help_names_what_the_launcher_does_by_itself() {
+    let checkout = Checkout::with_cargo();
+    for help in ["--help", "-h", "help"] {
+        let (code, out, err) = checkout.launch(&[help]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{help}");
+        assert!(out.starts_with(&format!("built {help}\n")), "{out}");
+        assert!(out.contains("install, uninstall, package, test"), "{out}");
+    }
+    assert_eq!(checkout.launch(&["help", "run"]).1, "built help run\n");
+}
+
 /// `package --help` made a package in a directory of that name, `install --help` was a wrong option.
 #[test]
 fn help_and_dry_runs_build_and_change_nothing() {
