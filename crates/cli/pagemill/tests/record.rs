@@ -51,6 +51,28 @@ fn a_command_is_recorded_and_its_exit_code_passed_on() {
     assert_eq!((last.live, last.config.as_deref()), (Some(Bytes(LIVE)), Some("1y")));
 }
 
+/// `there is nothing in it` was said of directories that stayed.
+#[test]
+fn of_a_command_that_ends_before_it_is_looked_at_nothing_is_kept() {
+    let room = tempfile::tempdir().unwrap();
+    let rec = room.path().join("a/b/c");
+    // Whether it is looked at before it ends is chance.
+    for _ in 0..5 {
+        let (code, _, err) = run(pagemill()
+            .args(["record", "--heap", "none", "-f", "-o"])
+            .arg(&rec)
+            .args(["--", "true"]));
+        assert_eq!(code, Some(0), "{err}");
+        let nothing = err.contains("nothing was recorded, so ");
+        assert_ne!(nothing, err.contains("next: pagemill report "), "{err}");
+        assert_eq!(rec.exists(), !nothing, "{err}");
+        if nothing {
+            assert!(!room.path().join("a").exists() && !err.contains("recorded 0 "), "{err}");
+        }
+        let _ = fs::remove_dir_all(room.path().join("a"));
+    }
+}
+
 #[test]
 fn a_signal_that_kills_the_program_shows_in_the_status() {
     let stand_in = StandIn::build(4, 0);
@@ -168,21 +190,22 @@ fn a_recorder_that_is_killed_leaves_a_readable_recording() {
 fn a_recording_is_not_overwritten_unless_asked() {
     let stand_in = StandIn::build(4, 0);
     let rec = stand_in.room.path().join("rec");
-    let record = |flags: &[&str], program: &str| {
+    let record = |flags: &[&str], program: &[&str]| {
         run(pagemill()
             .arg("record")
             .args(flags)
             .arg("-o")
             .arg(&rec)
-            .args(["--", program])
+            .arg("--")
+            .args(program)
             .env("PAGEMILL_LIB", &stand_in.library))
     };
-    assert_eq!(record(&[], "true").0, Some(0));
+    assert_eq!(record(&[], &["sleep", "0.3"]).0, Some(0));
     // Found out before the program is started: it was started to be recorded.
-    let (code, _, err) = record(&[], "false");
+    let (code, _, err) = record(&[], &["false"]);
     assert_eq!(code, Some(125));
     assert!(err.contains("rec exists (use -f to overwrite it, or choose another name)"), "{err}");
-    assert_eq!(record(&["-f"], "true").0, Some(0));
+    assert_eq!(record(&["-f"], &["sleep", "0.3"]).0, Some(0));
 }
 
 #[test]

@@ -436,3 +436,19 @@ fn parts_with_the_checksum_of_earlier_recordings_are_read_and_other_contents_are
     assert!(!is_of(b"foobas", 0x8594_4171_f739_67e8));
     assert!(!is_of(b"foobas", checksum(b"foobar")));
 }
+
+/// A recording of which nothing came left the directories above it.
+#[test]
+fn what_was_made_for_nothing_goes_and_what_was_there_stays() {
+    let room = tempfile::tempdir().unwrap();
+    let place = room.path().join("there/a/b/c");
+    fs::create_dir(room.path().join("there")).unwrap();
+    let writer = || Writer::create(&place, Meta::default(), false, None).unwrap();
+    writer().abandon();
+    assert!(fs::read_dir(room.path().join("there")).unwrap().next().is_none());
+    let begun = writer();
+    fs::write(room.path().join("there/a/other"), "").unwrap();
+    begun.abandon();
+    let left: Vec<_> = fs::read_dir(room.path().join("there/a")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

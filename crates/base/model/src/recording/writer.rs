@@ -34,6 +34,8 @@ const PART_AGE_MAX: Nanos = Nanos(30_000_000_000);
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
+    /// Directories above it that were made for it, from the deepest up.
+    above: Vec<PathBuf>,
     meta: Meta,
     buffers: Vec<Box<dyn Buffer>>,
     /// The one that took the last event: it often takes the next.
@@ -76,9 +78,11 @@ impl Writer {
     ) -> Result<Self> {
         let path = path.into();
         make_room(&path, force)?;
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let above = path.ancestors().skip(1).take_while(missing).map(Path::to_owned).collect();
         meta.pagemill_recording = SCHEMA;
         meta.state = State::Recording;
-        let writer = Self { path, max_size, ..Self::empty(meta) };
+        let writer = Self { path, above, max_size, ..Self::empty(meta) };
         match writer.make_directories().and_then(|()| writer.write_meta()) {
             Ok(()) => Ok(writer),
             Err(error) => {
@@ -96,6 +100,7 @@ impl Writer {
     fn empty(meta: Meta) -> Self {
         Self {
             path: PathBuf::new(),
+            above: Vec::new(),
             meta,
             buffers: buffers(),
             latest: 0,
@@ -122,14 +127,16 @@ impl Writer {
         self.meta.datasets.iter().try_for_each(|dataset| make(&self.path.join(dataset)))
     }
 
-    /// Takes a recording away that came to nothing: its header, and its directories as far as they are empty. What
-    /// cannot be removed stays.
+    /// Takes a recording away that came to nothing: its header, and its directories, and those that were made for them,
+    /// as far as they are empty. What cannot be removed stays.
     pub fn abandon(self) {
         let _ = fs::remove_file(self.path.join(META));
         for dataset in &self.meta.datasets {
             let _ = fs::remove_dir(self.path.join(dataset));
         }
-        let _ = fs::remove_dir(&self.path);
+        for directory in std::iter::once(&self.path).chain(&self.above) {
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     /// Whether a recording could begin at `path`: an error says why not, `true` means that another

@@ -254,17 +254,19 @@ fn record(
     meta.exit_status = status.map(|status| u64::from(exit::shown(status)));
     meta.exit_signal = status.and_then(|status| status.signal()).map(|signal| signal as u64);
     let comm = meta.comm.clone();
-    let path = writer.finish(Nanos::from(clock::monotonic()))?;
-    eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
     if recorders.iter().all(|recorder| recorder.is_empty()) {
         let why = format!(
-            "there is nothing in it: {comm} ended before it was first looked at, or did nothing"
+            "nothing was recorded, so {} is not kept: {comm} ended before it was first looked at, or did nothing",
+            writer.path().display()
         );
+        writer.abandon();
         // A command's own status is passed on.
         anyhow::ensure!(arguments.pid.is_none(), "{why}");
         eprintln!("pagemill: {why}");
         return Ok(status);
     }
+    let path = writer.finish(Nanos::from(clock::monotonic()))?;
+    eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
     if arguments.records(faults::KIND.name) {
         closing(&path, arguments.spike);
     }
