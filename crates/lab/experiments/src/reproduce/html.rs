@@ -85,6 +85,7 @@ fn render_section(page: &mut Page, section: &Section) {
     if !goals.is_empty() {
         page.table(&terminal::GOAL_HEADER, &goals);
     }
+    page.list(&terminal::unmeasured(section));
     for table in &section.tables {
         let case =
             if section.tables.len() > 1 { format!("{}: ", table.case) } else { String::new() };

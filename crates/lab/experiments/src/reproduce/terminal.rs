@@ -82,6 +82,11 @@ fn render_section(section: &Section) -> String {
         out.push_str("\n  Targets\n");
         out.push_str(&indented(&text::table(&GOAL_HEADER, &goals)));
     }
+    let unmeasured = unmeasured(section);
+    if !unmeasured.is_empty() {
+        out.push('\n');
+        out.push_str(&indented(&(unmeasured.join("\n") + "\n")));
+    }
     if let Some(warning) = noise(section) {
         out.push_str(&format!("\n  NOISE {warning}\n"));
     }
@@ -194,48 +199,75 @@ pub fn others(section: &Section, table: &Table) -> (Vec<String>, Vec<Vec<String>
 /// Header of [`claim_rows`].
 pub const CLAIM_HEADER: [&str; 5] = ["claim", "published", "arm", "ours", "verdict"];
 
-/// Published claims.
+/// Published claims of which something was measured.
 pub fn claim_rows(section: &Section) -> Vec<Vec<String>> {
     let row = |claim: &super::verdict::Judged| {
-        let measured = claim.measured.as_ref();
-        let ours = match (&claim.against, measured) {
-            (_, None) => "-".to_owned(),
-            (Some(against), Some(figure)) => {
+        let figure = claim.measured.as_ref()?;
+        let ours = match &claim.against {
+            Some(against) => {
                 format!(
                     "{:+.1} % {} against {against}",
                     100.0 * (figure.value - 1.0),
                     percent(figure)
                 )
             }
-            (None, Some(figure)) => with_interval(figure),
+            None => with_interval(figure),
         };
-        vec![
+        Some(vec![
             claim.says.clone(),
             claim.published.clone(),
             claim.arm.clone(),
             ours,
             claim.verdict.clone(),
-        ]
+        ])
     };
-    section.claims.iter().map(row).collect()
+    section.claims.iter().filter_map(row).collect()
 }
 
 /// Header of [`goal_rows`].
 pub const GOAL_HEADER: [&str; 6] = ["target", "arm", "ours", "must", "aim", "verdict"];
 
-/// Targets.
+/// Targets of which something was measured.
 pub fn goal_rows(section: &Section) -> Vec<Vec<String>> {
     let row = |goal: &super::verdict::Reached| {
-        vec![
+        Some(vec![
             goal.says.clone(),
             goal.arm.clone(),
-            goal.measured.as_ref().map_or("-".to_owned(), with_interval),
+            with_interval(goal.measured.as_ref()?),
             number(goal.must),
             number(goal.aim),
             goal.verdict.clone(),
-        ]
+        ])
     };
-    section.goals.iter().map(row).collect()
+    section.goals.iter().filter_map(row).collect()
+}
+
+/// Claims and targets of which nothing was measured, a line for each reason: how many, of which arms, and why.
+pub fn unmeasured(section: &Section) -> Vec<String> {
+    let claims = section.claims.iter().filter(|claim| claim.measured.is_none());
+    let goals = section.goals.iter().filter(|goal| goal.measured.is_none());
+    let all = (claims.map(|claim| (&claim.verdict, &claim.arm, [1, 0])))
+        .chain(goals.map(|goal| (&goal.verdict, &goal.arm, [0, 1])));
+    let mut lines: Vec<(&str, Vec<&str>, [u64; 2])> = Vec::new();
+    for (verdict, arm, [claims, goals]) in all {
+        let at = lines.iter().position(|line| line.0 == verdict).unwrap_or_else(|| {
+            lines.push((verdict, Vec::new(), [0, 0]));
+            lines.len() - 1
+        });
+        let (_, arms, counts) = &mut lines[at];
+        if !arms.contains(&arm.as_str()) {
+            arms.push(arm);
+        }
+        *counts = [counts[0] + claims, counts[1] + goals];
+    }
+    let line = |(verdict, arms, counts): (&str, Vec<&str>, [u64; 2])| {
+        let words = [("claim", "claims"), ("target", "targets")].iter().zip(counts);
+        let words = words.filter(|(_, count)| *count > 0);
+        let words: Vec<String> =
+            words.map(|((one, more), count)| counted(count, one, more)).collect();
+        format!("{} of {}: {verdict}", words.join(" and "), arms.join(", "))
+    };
+    lines.into_iter().map(line).collect()
 }
 
 fn percent(figure: &Figure) -> String {
@@ -452,6 +484,28 @@ tiny: A tiny experiment
         assert!(!render(&summary).contains("NOISE"));
         summary.sections[0].repetitions = 1;
         assert!(render(&summary).contains("NOISE one run an arm"));
+    }
+
+    /// Two of three targets were rows of dashes, each with the same reason.
+    #[test]
+    fn what_was_not_measured_is_a_line_for_each_reason() {
+        let mut summary = summary();
+        let section = &mut summary.sections[0];
+        let (goal, claim) = (section.goals[0].clone(), section.claims[0].clone());
+        let of = |arm: &str| Reached { arm: arm.into(), ..goal.clone() };
+        section.goals = vec![of("0n"), Reached { measured: Some(one(0.5)), ..of("1y") }, of("2y")];
+        let verdict = "not measured: why".to_owned();
+        section.claims.push(Judged { measured: None, verdict, arm: "0n".into(), ..claim.clone() });
+        let verdict = "not measured: no root".to_owned();
+        section.claims.push(Judged { measured: None, verdict, ..claim });
+        let lines = [
+            "1 claim and 2 targets of 0n, 2y: not measured: why",
+            "1 claim of 1y-ksm: not measured: no root",
+        ];
+        assert_eq!(unmeasured(section), lines);
+        assert_eq!((claim_rows(section).len(), goal_rows(section).len()), (1, 1));
+        let text = render(&summary);
+        assert!(lines.iter().all(|line| text.contains(&format!("  {line}\n"))), "{text}");
     }
 
     #[test]
