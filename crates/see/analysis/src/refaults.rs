@@ -3,8 +3,9 @@
 //! Fast memory keeps the pages that were used last (LRU). A touch of a page *comes back* to a memory of `n` pages if
 //! `n` or more pages, itself among them, were touched since its touch before. A recording tells which pages were
 //! touched in an interval and not in which order, so all pages of both intervals and of those between them count: no
-//! order makes more of them come back; at the least so many do as no order spares ([`least`]). One pass gives the curve for all sizes (Mattson et al., Evaluation techniques
-//! for storage hierarchies, 1970), by a Fenwick tree over intervals.
+//! order makes more of them come back; at the least so many do as no order spares ([`least`]). One pass gives the
+//! curve for all sizes (Mattson et al., Evaluation techniques for storage hierarchies, 1970), by a Fenwick tree over
+//! intervals.
 //!
 //! Always true: more memory makes no page more come back; memory for all pages none; the first touch of a page is none.
 //! Of one process, what an LRU memory misses lies between both bounds for every order.
@@ -85,8 +86,8 @@ pub struct RefaultView {
     pub intervals: u64,
     /// Touches that are no page's first, by the pages of fast memory that certainly keep it until then.
     pub needs: BTreeMap<u64, u64>,
-    /// Of the second half of the intervals, when a program has what it goes on with: touches that are no page's first, by
-    /// the pages of fast memory that keep them until then if each interval has the best order.
+    /// Of the second half of the intervals, when a program has what it goes on with: touches that are no page's first,
+    /// by the pages of fast memory that keep them until then if each interval has the best order.
     pub least: BTreeMap<u64, u64>,
     /// How many intervals those are.
     pub settled: u64,
@@ -302,7 +303,9 @@ mod tests {
             }
             prop_assert!(view.surely_come_back(memory) <= settled, "{settled}: {view:?}");
             // A page that an interval touches twice is one touch of it.
-            let once = rows.iter().all(|row| row.1.iter().collect::<std::collections::BTreeSet<_>>().len() == row.1.len());
+            let once = rows.iter().all(|row| {
+                row.1.iter().collect::<std::collections::BTreeSet<_>>().len() == row.1.len()
+            });
             prop_assert!(!once || missed <= view.come_back(memory), "{missed}: {view:?}");
         }
     }
