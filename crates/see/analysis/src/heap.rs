@@ -93,8 +93,8 @@ pub struct Malloc {
     pub returnable: Bytes,
     /// Free in pieces of pages that hold data, too.
     pub pieces: Bytes,
-    /// The least part of a CPU that the process used in a fifth of a second while half of `returnable` or more was kept;
-    /// none if that was not seen for so long.
+    /// The least part of a CPU that the process used in a fifth of a second while half of `returnable` or more was
+    /// kept; none if that was not seen for so long.
     pub least_use: Option<f64>,
 }
 

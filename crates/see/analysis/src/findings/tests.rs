@@ -493,8 +493,8 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     assert!(found[0].text.ends_with("this configuration does not compact"), "{}", found[0].text);
 }
 
-/// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages, and that
-/// uses so many milliseconds of CPU time a tenth of a second; its CPU time is not known without.
+/// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages, and
+/// that uses so many milliseconds of CPU time a tenth of a second; its CPU time is not known without.
 fn of_malloc(name: &str, returnable: u64, pieces: u64, work: Option<u64>) -> Conclusions {
     let bytes = |mib: u64| Some(Bytes(mib * MIB));
     let sample = |number: u64| HeapSample {

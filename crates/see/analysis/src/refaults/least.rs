@@ -2,7 +2,8 @@
 //!
 //! Two bounds hold for an interval and a memory of `n` pages, and the larger one is taken:
 //! - a page comes back if `n` others or more were touched in the intervals between its last one and this one,
-//! - of `r` pages that were touched before, `n` at the most are still there when the interval begins: `r - n` come back.
+//! - of `r` pages that were touched before, `n` at the most are still there when the interval begins: `r - n` come
+//!   back.
 //!
 //! The `i`-th largest need of an interval's pages is then the larger of their `i`-th largest by the first bound and
 //! `r - i + 1`. Needs are rounded down, by a 32nd at the most, so that few differ.
