@@ -406,9 +406,9 @@ impl Advice {
         let tried = times(arm.runs.len());
         match &arm.state {
             State::NotTried(why) | State::Breaks(why) | State::Starves(why) => Some(why.clone()),
-            State::NoTime if arm.runs.is_empty() => Some(match arm.estimate.memory {
-                0.0 => "what it may bring is not known".into(),
-                share => format!("may bring up to {:.0} % of memory", share * 100.0),
+            State::NoTime if arm.runs.is_empty() => Some(match arm.estimate.memory * 100.0 {
+                ..0.5 => "what it may bring of time is not known; hardly any memory".into(),
+                percent => format!("may bring up to {percent:.0} % of memory"),
             }),
             State::NoTime => Some(format!("{tried}, undecided: {}", self.so_far(runs, number))),
             State::Out if arm.runs.len() < LEAST => {

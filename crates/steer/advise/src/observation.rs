@@ -169,7 +169,7 @@ impl RunObservation {
         match (self.malloc, &self.not_asked) {
             (Some(MallocFree { heap, free, returnable, pieces }), _) => format!(
                 "\nfree        {} of the {} that {name} {}, {} are live\n            of that {} in whole pages that it \
-                 could give back, {} in pieces of pages that hold data, too{}",
+                 could give back, {} in pieces of pages that hold data, too{}{}",
                 bytes(free as f64),
                 bytes(heap as f64),
                 match self.readings.rest {
@@ -183,11 +183,25 @@ impl RunObservation {
                 match free.saturating_sub(returnable.saturating_add(pieces)) {
                     0 => String::new(),
                     rest => format!(", {} not in memory: address space", bytes(rest as f64)),
-                }
+                },
+                self.beside(heap)
             ),
             (None, Some(why)) => format!("\nfree        not known: {why}"),
             (None, None) => String::new(),
         }
+    }
+
+    /// That most of its memory is not in its malloc's heap of this size, if that was seen.
+    fn beside(&self, heap: u64) -> String {
+        let half = self.peak.anonymous / 2;
+        let rest = self.peak.anonymous.saturating_sub(heap);
+        if rest <= half || !(self.lives || self.readings.anonymous > half) {
+            return String::new();
+        }
+        let rest = bytes(rest as f64);
+        format!(
+            "\n            {rest} are not in that heap: blocks that are mapped by themselves, or not malloc's"
+        )
     }
 
     /// What was seen, as JSON.
@@ -455,6 +469,10 @@ mod tests {
         );
         let all = MallocFree { free: 826 << 10, ..free };
         assert!(told(all).ends_with("pieces of pages that hold data, too"), "{}", told(all));
+        // A program of one block of 9 MiB was said to have 656 B live.
+        let little = MallocFree { heap: 132 << 10, free: 131 << 10, returnable: 0, pieces: 0 };
+        let rest = "\n            8.9 MiB are not in that heap: blocks that are mapped by themselves, or not malloc's";
+        assert!(told(little).ends_with(rest), "{}", told(little));
     }
 
     /// Of a recording it said that "its memory is small, or it ends soon".
