@@ -803,7 +803,15 @@ fn a_recording_of_accesses_tells_what_slower_memory_would_cost() {
         assert!(of(at, "zram_times_least") <= of(at, "zram_times"), "{slower:#}");
         assert!(of(at, "tier_times") <= of(at - 1, "tier_times") * 1.001, "{slower:#}");
     }
+    // Who holds it: each page once, and of what is touched in the first half alone all is unused.
+    let holders = answer["holders"].as_array().unwrap();
+    let sum = |key: &str| holders.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+    assert!(
+        sum("resident_bytes") > 0 && sum("unused_bytes") <= sum("resident_bytes"),
+        "{answer:#}"
+    );
     let text = pagemill_with(&["advise", rec]);
+    assert!(text.out.contains("who holds the "), "{text:?}");
     assert!(text.out.contains("slower memory, modelled: 9 of 10"), "{text:?}");
     assert!(text.out.contains("nothing was tried"), "{text:?}");
 }

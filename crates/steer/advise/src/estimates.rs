@@ -603,6 +603,7 @@ impl Estimates {
             "not_again": self.not_again,
             "interrupted": self.interrupted.is_some(),
             "slower_memory": null,
+            "holders": [],
         })
     }
 }

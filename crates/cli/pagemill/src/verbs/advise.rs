@@ -14,11 +14,12 @@ pub use arguments::Arguments;
 use arguments::Goal;
 use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::estimates;
+use pagemill_advise::holders::Holders;
 use pagemill_advise::lever::Start;
 use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::slower_memory::{SlowerMemory, Tier, Touches};
+use pagemill_advise::slower_memory::{Tier, Touches};
 use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -29,6 +30,7 @@ use pagemill_launch::prepare::{self, Prepared};
 use pagemill_model::recording::Redactor;
 use pagemill_model::units::counted;
 use pagemill_model::{Nanos, Source as _};
+use pagemill_record::summary;
 use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
 use serde_json::{Value, json};
@@ -291,7 +293,11 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     let tier = program.and_then(|program| simulated(program, path));
     let tier = tier.as_ref().map(|tier| tier as &dyn Tier);
     let slower = touches.map(|touches| touches.slower(tier)).transpose().with_context(named)?;
-    let told = slower.as_ref().map(SlowerMemory::text);
+    let holders = match intervals {
+        true => holders(path, redact).with_context(named)?,
+        false => Holders::default(),
+    };
+    let told = slower.as_ref().map(|slower| format!("{}{}", holders.text(), slower.text()));
     if let Some(to) = &arguments.html {
         let page = match (&seen, &told) {
             (Some(seen), told) => seen.html(told.as_deref()),
@@ -308,6 +314,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
         };
         let mut answer = seen.as_ref().map_or_else(nothing, estimates::Estimates::json);
         answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
+        answer["holders"] = holders.json();
         crate::answer::print("advise-estimates", answer)?;
         return Ok(Exit::Ok);
     }
@@ -322,6 +329,13 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     text.push_str(&told.unwrap_or_default());
     pagemill_launch::stdio::stdout(&text);
     Ok(Exit::Ok)
+}
+
+/// Who holds the memory of a recorded program, by the recording's summary.
+fn holders(path: &Path, redact: bool) -> Result<Holders> {
+    let mut reader = pagemill_launch::context::recording(path, redact)?;
+    let page = reader.meta().page_size.0;
+    Ok(Holders::of(&summary::opened(path, &mut reader)?.heat, page))
 }
 
 /// A program on the simulated machine.

@@ -16,7 +16,9 @@ impl Lever for SlowerMemory {
     }
 
     fn start(&self, _: &Target) -> Result<Start, String> {
-        Err("modelled only; what it would cost: pagemill record --with accesses -o rec, pagemill advise rec".into())
+        Err("modelled only; what it would cost, and who holds its memory: pagemill record --with accesses -o rec, \
+             pagemill advise rec"
+            .into())
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

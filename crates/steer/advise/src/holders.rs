@@ -1,0 +1,122 @@
+//! Who holds a recorded program's memory: the code that asked for what is resident at the end, or what it is.
+//!
+//! Always true: an object of the recording is in one row; no more of a row is unused than is resident.
+
+use pagemill_analysis::heat::{HeatView, ObjectHeat};
+use pagemill_model::sums::sum;
+use pagemill_report::draw::text;
+use serde_json::{Value, json};
+
+use crate::observation::bytes;
+
+/// Rows.
+const MOST: usize = 5;
+/// A part of all that is worth a row.
+const PART: f64 = 0.01;
+
+/// The largest objects, the largest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    rows: Vec<Holder>,
+    /// Bytes that all of the program's objects hold.
+    all: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holder {
+    name: String,
+    kind: String,
+    /// Bytes that are resident at the end.
+    resident: u64,
+    /// Of them, not touched in the second half of the recording.
+    unused: u64,
+}
+
+impl Holders {
+    /// Of a recording's accesses to pages of `page` bytes.
+    pub fn of(heat: &HeatView, page: u64) -> Self {
+        let half = heat.steps / 2;
+        let holder = |object: &ObjectHeat| {
+            let pages = |kept: &dyn Fn(u64) -> bool| {
+                let kept = object.last_touched.iter().filter(|(step, _)| kept(*step));
+                sum(kept.map(|(_, pages)| *pages)).saturating_mul(page)
+            };
+            Holder {
+                name: object.name.clone(),
+                kind: object.kind.clone(),
+                resident: pages(&|_| true),
+                unused: pages(&|step| step < half),
+            }
+        };
+        let mut rows: Vec<Holder> = heat.objects.iter().map(holder).collect();
+        let all = sum(rows.iter().map(|row| row.resident));
+        rows.retain(|row| row.resident as f64 > all as f64 * PART);
+        rows.sort_by(|a, b| b.resident.cmp(&a.resident));
+        rows.truncate(MOST);
+        Self { rows, all }
+    }
+
+    /// As text, a table; nothing where nothing is known to be resident.
+    pub fn text(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let header =
+            ["resident", "not touched in the second half", "what", "who asked for it, or its name"];
+        let cells = |row: &Holder| {
+            let [resident, unused] = [row.resident, row.unused].map(|size| bytes(size as f64));
+            vec![resident, unused, row.kind.clone(), row.name.clone()]
+        };
+        let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        format!(
+            "\nwho holds the {} that are resident at the end\n{}",
+            bytes(self.all as f64),
+            text::table(&header, &rows)
+        )
+    }
+
+    /// As JSON: an array, the largest first.
+    pub fn json(&self) -> Value {
+        let row = |row: &Holder| {
+            json!({
+                "name": row.name,
+                "kind": row.kind,
+                "resident_bytes": row.resident,
+                "unused_bytes": row.unused,
+            })
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, last_touched: Vec<(u64, u64)>) -> ObjectHeat {
+        let (name, kind) = (name.to_owned(), "allocation".to_owned());
+        ObjectHeat { name, kind, last_touched, ..ObjectHeat::default() }
+    }
+
+    #[test]
+    fn the_largest_come_first_and_what_is_little_has_no_row() {
+        let objects = vec![
+            object("main (a.c:3)", vec![(9, 10)]),
+            object("fill (a.c:9)", vec![(1, 290), (5, 10)]),
+            object("little", vec![(9, 1)]),
+            object("gone", vec![]),
+        ];
+        let heat = HeatView { steps: 10, objects, ..HeatView::default() };
+        let holders = Holders::of(&heat, 4096);
+        let told = holders.json();
+        assert_eq!(told.as_array().map(Vec::len), Some(2), "{told}");
+        assert_eq!(told[0]["name"], "fill (a.c:9)");
+        assert_eq!(told[0]["resident_bytes"], 300 * 4096);
+        assert_eq!(told[0]["unused_bytes"], 290 * 4096);
+        assert_eq!(told[1]["unused_bytes"], 0);
+        let text = holders.text();
+        assert!(text.contains("who holds the 1.2 MiB that are resident at the end"), "{text}");
+        assert!(text.contains("fill (a.c:9)") && !text.contains("little"), "{text}");
+        assert_eq!(Holders::of(&HeatView::default(), 4096).text(), "");
+    }
+}
