@@ -51,7 +51,7 @@ impl Holders {
         let mut rows: Vec<Holder> = heat.objects.iter().map(holder).collect();
         let all = sum(rows.iter().map(|row| row.resident));
         rows.retain(|row| row.resident as f64 > all as f64 * PART);
-        rows.sort_by(|a, b| b.resident.cmp(&a.resident));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.resident));
         rows.truncate(MOST);
         Self { rows, all }
     }
