@@ -56,10 +56,11 @@
 //! is gross, too: three runs tell half of the time.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
-//! more than `MARGIN` further; or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever
-//! with the greatest fall among those with three runs at the least (of time on a machine that is not quiet: five) whose
-//! fall is more than `worth` in the median and told apart from none, and which are not shown (at 90 %) to pass the
-//! bound; of those within `TIE` of it the first of the registry, which begins with what asks least.
+//! more than `MARGIN` further, while those that are shown, too, are not better by `RIVAL` (at 90 %, by the noise
+//! between the two); or after `most` rounds. Then the *choice* is, for the first aim that has one, the lever with the
+//! greatest fall among those with three runs at the least (of time on a machine that is not quiet: five) whose fall is
+//! more than `worth` in the median and told apart from none, and which are not shown (at 90 %) to pass the bound; of
+//! those within `TIE` of it the first of the registry, which begins with what asks least.
 //! Where there is no choice, an open lever whose median is worth it, and told apart from none at 97.5 % of one side (of
 //! eight levers that do nothing one is told apart at 90 % more often than not), leaves it undecided; and the lever that
 //! brings most, if it is told apart from none, is told as the nearest.
@@ -86,6 +87,8 @@ const TIE: f64 = 0.02;
 const NOTABLE: f64 = 0.01;
 /// An open lever that may fall by so much more than what is shown keeps the trial going.
 const MARGIN: f64 = 0.03;
+/// And one that is shown, too, and may fall by this share more.
+const RIVAL: f64 = 0.1;
 /// After one run, a lever that is worse by this factor in time or in memory, in what it is to improve or in the bound,
 /// and by so many standard errors more, is out: others do not make memory more.
 pub(crate) const GROSS: Gross = Gross { time: 1.25, memory: 1.1 };
@@ -526,8 +529,7 @@ impl Judge<'_> {
             let inverse = self.time == Quantity::Metric && self.criteria.more_is_better;
             if inverse { change.inverted() } else { change }
         });
-        let small = self.criteria.small - self.runs.median(None, Quantity::Mean).unwrap_or(0.0);
-        let memory = self.runs.change_beside(lever, Quantity::Mean, small.max(0.0));
+        let memory = self.runs.change_beside(lever, Quantity::Mean, self.small());
         match aim {
             Aim::Memory => Some((memory?, time)),
             Aim::Time { bounded } => {
@@ -535,6 +537,12 @@ impl Judge<'_> {
                 Some((time?.times(spared), memory.filter(|_| bounded)))
             }
         }
+    }
+
+    /// What is added to memory before it is judged, bytes.
+    fn small(&self) -> f64 {
+        let mean = self.runs.median(None, Quantity::Mean).unwrap_or(0.0);
+        (self.criteria.small - mean).max(0.0)
     }
 
     fn standing(&self, lever: usize, aim: Aim) -> Standing {
@@ -602,13 +610,32 @@ impl Judge<'_> {
         runs >= SURE || self.runs.judged_noise().is_some_and(|noise| noise <= QUIET)
     }
 
-    /// Whether the best that is shown for an aim is out of reach of what is open.
+    /// Whether the best that is shown for an aim is out of reach of what is open, and what is shown, too, is hardly
+    /// better by [`RIVAL`].
     fn leads(&self, aim: Aim, standings: &[Standing]) -> bool {
-        let fall = |lever: usize| self.changes(lever, aim).map(|(fall, _)| fall);
-        let shown = (0..standings.len()).filter(|lever| standings[*lever] == Standing::Shown(aim));
-        let best = shown.filter_map(fall).map(|fall| fall.ratio).fold(f64::INFINITY, f64::min);
-        let mut open = (0..standings.len()).filter(|lever| standings[*lever] == Standing::Open);
-        open.all(|lever| fall(lever).is_none_or(|fall| fall.low > best - MARGIN))
+        let levers = |of: Standing| {
+            let of = (0..standings.len()).filter(move |lever| standings[*lever] == of);
+            of.filter_map(|lever| Some(self.changes(lever, aim)?.0))
+        };
+        let shown = || levers(Standing::Shown(aim));
+        let Some(best) = shown().min_by(|a, b| a.ratio.total_cmp(&b.ratio)) else { return false };
+        let noise = self.noise(aim);
+        let is_rival = |fall: Change| {
+            let error =
+                noise * (FRAC_PI_2 * (1.0 / fall.runs as f64 + 1.0 / best.runs as f64)).sqrt();
+            fall != best && fall.ratio * (-DOUBT * error).exp() < best.ratio * (1.0 - RIVAL)
+        };
+        !levers(Standing::Open).any(|fall| fall.low <= best.ratio - MARGIN)
+            && !shown().any(is_rival)
+    }
+
+    /// The noise of what is to fall.
+    fn noise(&self, aim: Aim) -> f64 {
+        let noise = match aim {
+            Aim::Memory => self.runs.noise_beside(Quantity::Mean, self.small()),
+            Aim::Time { .. } => self.runs.judged_noise(),
+        };
+        noise.unwrap_or(f64::INFINITY)
     }
 
     /// Of the levers that are open for an aim the best, if its fall is worth it in the median and hardly chance.
