@@ -32,6 +32,7 @@ use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
+use crate::free_memory::FreeMemory;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
 use crate::levers::plain::PLAIN;
@@ -106,6 +107,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     // kernel refuses, so be it.
     let _ = scheduling::be_real_time();
     let marks = Marks::set(linux, pid, time)?;
+    let free = FreeMemory::of(linux);
     let (begun, mut looks, mut interrupted) = (Instant::now(), Vec::new(), None);
     loop {
         let now = Instant::now();
@@ -153,6 +155,11 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         (seen.allocator, seen.malloc, seen.not_asked) = (Some(allocator), Some(free), None);
     }
     notes.extend(target.lent());
+    let may_be_huge = seen.more_huge_pages().time > 0.0;
+    if let (true, Some(free), Ok(counted)) = (may_be_huge, free, linux.vmstat()) {
+        let small = seen.peak.anonymous.saturating_sub(seen.most_huge());
+        notes.extend(free.note(small, &counted));
+    }
     notes.extend(pressure(linux));
     let glance = Estimates::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
     // Who may not look at its files does not know.

@@ -24,6 +24,7 @@ pub mod counted;
 mod ending;
 pub mod estimate;
 pub mod estimates;
+mod free_memory;
 pub mod holders;
 pub mod lever;
 pub mod levers;

@@ -16,11 +16,12 @@ use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, of_levers};
+use crate::free_memory::FreeMemory;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
 use crate::observation::{Cold, MUCH, RunObservation};
 use crate::pace::{Candidate, Pace};
-use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::rule::{COUNTED, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};
@@ -257,6 +258,7 @@ struct Session<'a> {
     pace: Pace,
     seen: RunObservation,
     warmth: Option<Warmth>,
+    free: Option<FreeMemory>,
     base: Vec<Figures>,
     digests: BTreeSet<u64>,
     /// Which round it is, from 1.
@@ -306,6 +308,7 @@ impl<'a> Session<'a> {
         let each = began.elapsed().as_secs_f64() * batch as f64;
         let seen = seen(&run, stage.target);
         let linux = &stage.target.linux;
+        let free = FreeMemory::of(linux);
         let limit_of_group =
             linux.memory_cgroup(Pid::own()).ok().and_then(|group| group.least_limit());
         let warmth = Warmth::of(linux, seen.peak.bytes, limit_of_group);
@@ -318,6 +321,7 @@ impl<'a> Session<'a> {
             pace: Pace::new(each),
             seen,
             warmth,
+            free,
             base: Vec::new(),
             digests: BTreeSet::from([run.digest]),
             round: 0,
@@ -561,6 +565,13 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Whether some run had huge pages.
+    fn has_seen_huge_pages(&self) -> bool {
+        let share = COUNTED.iter().position(|name| *name == "huge_share");
+        let mut runs = self.arms.iter().flat_map(|arm| &arm.runs).chain(&self.base);
+        runs.any(|run| share.and_then(|share| run.counted[share]).is_some_and(|share| share > 0.0))
+    }
+
     /// What is to be known beside the figures.
     fn notes(&self) -> Vec<String> {
         let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
@@ -613,6 +624,9 @@ impl<'a> Session<'a> {
                 self.batch
             ));
         }
+        let counted = self.stage.target.linux.vmstat().unwrap_or_default();
+        let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
+        notes.extend(free.and_then(|free| free.note(self.seen.peak.anonymous, &counted)));
         notes.extend(self.warmth.map(Warmth::note));
         notes.extend(self.stage.target.lent());
         if !self.failed.is_empty() {
