@@ -49,9 +49,9 @@ impl FreeMemory {
         let [free, whole, takes] =
             [self.free, self.whole, anonymous].map(|size| bytes(size as f64));
         Some(format!(
-            "the machine's free memory is in pieces: of {free} {whole} are in blocks of 2 MiB or more, and the command \\
-             takes {takes}{compacted}. Huge pages cost more time here than where they are free (sudo pagemill frag \\
-             compact)"
+            "the machine's free memory is in pieces: of {free} {whole} are in blocks of 2 MiB or more, and the \
+             program takes {takes}{compacted}. Huge pages cost more time here than where they are free (sudo pagemill \
+             frag compact)"
         ))
     }
 }
