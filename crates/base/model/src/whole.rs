@@ -2,6 +2,7 @@
 //! may have chosen what there is, nothing but a regular file: to open another may wait for ever (a pipe), or do
 //! something (a device). And files that are replaced whole.
 
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,20 +49,53 @@ pub fn text(path: &Path) -> Result<String> {
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))
 }
 
-/// Puts a whole file in place, with these permissions: a reader sees the old one or the new one, also after a crash. On
-/// an error the old one stays, and nothing else is left.
+/// Puts a whole file in place, with these permissions, whatever the umask: a reader sees the old one or the new one,
+/// also after a crash, for it is on the disk before it has its name. On an error the old one stays, and nothing else is
+/// left; who is killed leaves a file for [`sweep`].
+///
+/// The parts and the header of a recording have the permissions of the umask, and are not waited for until the disk has
+/// them: their checksums say what a crash left whole.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let fresh = path.with_extension(format!("{}.new", std::process::id()));
-    let write = || {
-        let mut file = File::create(&fresh)?;
+    let fresh = path.with_extension(format!("{}.{FRESH}", std::process::id()));
+    put(path, &fresh, |file| {
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, path)
+        file.sync_all()
+    })
+}
+
+/// Of the names of files that [`replace`] has not finished: `NAME.PID.new`, beside `NAME.EXTENSION`.
+const FRESH: &str = "new";
+
+/// Removes what was left beside a file by those who were killed while they replaced it. For whoever knows that nobody
+/// is replacing it at this moment.
+pub fn sweep(path: &Path) {
+    let (Some(directory), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    let is_left = |name: &OsStr| {
+        let name = name.as_encoded_bytes().strip_prefix(stem.as_encoded_bytes());
+        let number = name.and_then(|name| {
+            name.strip_prefix(b".")?.strip_suffix(FRESH.as_bytes())?.strip_suffix(b".")
+        });
+        number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
     };
-    write().inspect_err(|_| {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if is_left(&entry.file_name()) {
+            // It may be gone already.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Writes a file under the name `fresh`, then gives it the name `path`. On an error nothing is left.
+pub(crate) fn put(
+    path: &Path,
+    fresh: &Path,
+    write: impl FnOnce(&mut File) -> Result<()>,
+) -> Result<()> {
+    let written = File::create(fresh).and_then(|mut file| write(&mut file));
+    written.and_then(|()| std::fs::rename(fresh, path)).inspect_err(|_| {
         // Nobody would miss half a file.
-        let _ = std::fs::remove_file(&fresh);
+        let _ = std::fs::remove_file(fresh);
     })
 }
 
@@ -81,6 +115,23 @@ mod tests {
         std::fs::create_dir(&taken).unwrap();
         assert!(replace(&taken, b"new", 0o644).is_err());
         assert_eq!(std::fs::read_dir(room.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_swept_and_nothing_else() {
+        let room = tempfile::tempdir().unwrap();
+        let left = ["costs.17.new", "costs.4194304.new"];
+        let others = ["costs.json", "costs.new", "costs.x.new", "costs.17.0.new", "cost.17.new"];
+        for name in left.into_iter().chain(others) {
+            std::fs::write(room.path().join(name), "").unwrap();
+        }
+        sweep(&room.path().join("costs.json"));
+        for (names, there) in [(&left[..], false), (&others[..], true)] {
+            for name in names {
+                assert_eq!(room.path().join(name).exists(), there, "{name}");
+            }
+        }
+        sweep(&room.path().join("absent/costs.json"));
     }
 
     /// A recording that named a pipe as a file of the program was read for ever, and of `/dev/zero` 4 GiB were.

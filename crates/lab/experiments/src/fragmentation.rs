@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!  for huge pages off, on:
-//!    compact ──► look, run the programs ──► fragment, hold ──► look, run ──► the kernel compacts ──► look, run ──► give back
+//!    compact ──► look, run the programs ──► fragment, hold ──► look, run ──► the kernel compacts ──► look, run
+//!    ──► give back
 //! ```
 //!
 //! The study fragmented with a program that fills memory and frees parts of it; here `frag induce` does
@@ -28,11 +29,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, memory::huge_costs, poll, process::pidfd, settings::thp};
-use pagemill_model::{Order, Pid};
+use pagemill_model::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::prepared_memory::PreparedMemory;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition, Size};
 use crate::reproduce::experiment::chosen;
@@ -41,9 +42,7 @@ use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::tabled::{Tabled, Tables};
-use pagemill_control::fragmentation::compact;
-use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
-use pagemill_control::fragmentation::journals;
+use pagemill_control::fragmentation::induce::End;
 use pagemill_control::run_cost;
 use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
 
@@ -63,9 +62,6 @@ pub struct Runs {
 /// Its file. Its arms are [`MODES`] by [`STATES`].
 pub static FILE: LazyLock<Definition<Runs>> =
     LazyLock::new(|| definition::read(include_str!("../../../../experiments/fragmentation.toml")));
-
-/// The order of a huge page on x86-64.
-const ORDER: Order = Order(9);
 
 /// Huge pages off and on, and the system's setting for it.
 const MODES: [(&str, &str); 2] = [("thp off", "never"), ("thp on", "always")];
@@ -251,7 +247,6 @@ impl Outcome {
 pub struct Study<'a> {
     options: Options,
     stage: &'a Stage<'a>,
-    // Given back in this order: the fragmenter has borrowed some of the settings from this loan.
     memory: Option<Memory>,
 }
 
@@ -259,8 +254,7 @@ pub struct Study<'a> {
 struct Memory {
     /// The arm whose state it is in.
     arm: String,
-    fragmenter: Option<Fragmenter>,
-    loan: Loan<Files>,
+    prepared: PreparedMemory,
     /// A dependent random read on base and on huge pages, where the processor does not count misses.
     reads: Option<[f64; 2]>,
 }
@@ -288,7 +282,8 @@ impl<'a> Study<'a> {
         memory.arm.clear();
         say("bringing memory into its state");
         let patience = Duration::from_secs_f64(self.options.size.runs.patience_seconds);
-        let defrag = memory.loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
+        let defrag =
+            memory.prepared.loan.found().value(thp::DEFRAG).unwrap_or("madvise").to_owned();
         // Memory is compacted while it is fragmented, as it was in this mode.
         let states = match (STATES[state].0, before) {
             ("compacted", _) => &STATES[..1],
@@ -298,14 +293,15 @@ impl<'a> Study<'a> {
         };
         let mut note = None;
         for (name, _) in states {
-            note = bring_about(linux, patience, name, signals, &mut memory.fragmenter)?;
+            note = bring_about(linux, patience, name, signals, &mut memory.prepared)?;
             if note.is_none() {
                 return Err(Interrupted.into());
             }
         }
         // The fragmenter borrows these settings, too, and leaves them as it needed them.
-        memory.loan.set(thp::ENABLED, MODES[mode].1)?;
-        memory.loan.set(thp::DEFRAG, &defrag)?;
+        let loan = &memory.prepared.loan;
+        loan.set(thp::ENABLED, MODES[mode].1)?;
+        loan.set(thp::DEFRAG, &defrag)?;
         arm.clone_into(&mut memory.arm);
         let zones = FreeMemory::quick(linux)?.zones;
         Ok(Some(MemoryState { zones, note: note.unwrap_or_default(), reads: memory.reads }))
@@ -321,8 +317,8 @@ impl Memory {
             let both = costs.read_base_ps.zip(costs.read_huge_ps);
             reads = both.map(|(base, huge)| [base, huge].map(nanoseconds));
         }
-        let loan = Loan::files(linux, &journals(linux), thp::LOAN, &[thp::ENABLED, thp::DEFRAG])?;
-        Ok(Self { arm: String::new(), fragmenter: None, loan, reads })
+        let prepared = PreparedMemory::borrow(linux, &[thp::ENABLED, thp::DEFRAG])?;
+        Ok(Self { arm: String::new(), prepared, reads })
     }
 }
 
@@ -373,9 +369,7 @@ impl Series for Study<'_> {
     }
 
     fn close(&mut self) -> Result<()> {
-        let Some(Memory { loan, fragmenter, .. }) = self.memory.take() else { return Ok(()) };
-        drop(fragmenter);
-        Ok(loan.give_back()?)
+        self.memory.take().map_or(Ok(()), |memory| memory.prepared.give_back())
     }
 }
 
@@ -385,14 +379,10 @@ fn bring_about(
     patience: Duration,
     state: &str,
     signals: &Signals,
-    fragmenter: &mut Option<Fragmenter>,
+    prepared: &mut PreparedMemory,
 ) -> Result<Option<String>> {
     if state == "fragmented" {
-        // One of another mode gives its memory back first.
-        *fragmenter = None;
-        let goal = Goal { order: ORDER, target: 1.0, pinned: false, patience };
-        let holding = fragmenter.insert(Fragmenter::new(linux, goal)?);
-        let reached = holding.run(Some(signals), |_, _| {})?;
+        let reached = prepared.fragmenter(linux, patience)?.run(Some(signals), |_, _| {})?;
         if let End::Interrupted(_) = reached.end {
             return Ok(None);
         }
@@ -406,12 +396,7 @@ fn bring_about(
     }
     // While it is fragmented the kernel compacts as it does by itself.
     let sweep = state == "compacted";
-    if sweep {
-        *fragmenter = None;
-    }
-    let target = if sweep { 0.05 } else { 0.0 };
-    let goal = compact::Goal { order: ORDER, target, sweep, caches: compact::Caches::Kept };
-    let steps = compact::run(linux, goal, |_| {})?;
+    let steps = if sweep { prepared.compact(linux)? } else { prepared.compact_once(linux)? };
     Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
 }
 

@@ -41,11 +41,11 @@ use pagemill_analysis::statistics::{Bootstrap, Estimate, median_estimate, ratio_
 use pagemill_kernel::memory::anonymous::{self, HUGE};
 use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, settings::thp};
-use pagemill_model::Order;
 use pagemill_model::random::Random;
 use pagemill_policy::huge::{self as policy, ThpMode};
 use serde::{Deserialize, Serialize};
 
+use crate::prepared_memory::{ORDER, PreparedMemory};
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
@@ -56,8 +56,7 @@ use crate::reproduce::series::{Finished, Series, Turn};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::reproduce::wiredtiger;
 use crate::tabled::{Tabled, Tables};
-use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
-use pagemill_control::fragmentation::{compact, journals};
+use pagemill_control::fragmentation::induce::{End, Fragmenter};
 use pagemill_record::free_memory::FreeMemory;
 use programs::Bench;
 
@@ -107,9 +106,6 @@ const FRAGMENTED: &str = "fragmented";
 
 /// The states of free memory.
 const STATES: [&str; 2] = ["unfragmented", FRAGMENTED];
-
-/// The order of a huge page on x86-64.
-const ORDER: Order = Order(9);
 
 /// How much of it.
 #[derive(Clone, Debug)]
@@ -204,15 +200,13 @@ fn place(cell: &Run) -> Option<(Key, bool)> {
 /// Memory in a state.
 struct Memory {
     state: &'static str,
-    fragmenter: Option<Fragmenter>,
-    loan: Loan<Files>,
+    prepared: PreparedMemory,
 }
 
 impl Memory {
     fn new(linux: &Linux) -> Result<Self> {
         let borrowed = [thp::ENABLED, thp::DEFRAG, thp::MEDIUM];
-        let loan = Loan::files(linux, &journals(linux), thp::LOAN, &borrowed)?;
-        Ok(Self { state: "", fragmenter: None, loan })
+        Ok(Self { state: "", prepared: PreparedMemory::borrow(linux, &borrowed)? })
     }
 
     /// Brings it into a state, unless it is in it.
@@ -228,15 +222,10 @@ impl Memory {
         }
         say(&format!("{state} memory: making it so"));
         self.state = "";
-        self.fragmenter = None;
         if state == FRAGMENTED {
-            let patience = Duration::from_secs_f64(patience);
-            let goal = Goal { order: ORDER, target: 1.0, pinned: false, patience };
-            self.fragmenter = Some(Fragmenter::new(linux, goal)?);
+            self.prepared.fragmenter(linux, Duration::from_secs_f64(patience))?;
         } else {
-            let caches = compact::Caches::Kept;
-            let goal = compact::Goal { order: ORDER, target: 0.05, sweep: true, caches };
-            compact::run(linux, goal, |_| {})?;
+            self.prepared.compact(linux)?;
         }
         self.state = state;
         Ok(())
@@ -375,8 +364,9 @@ impl Series for Policies<'_> {
         };
         let patience = FILE.size(self.options.quick).runs.patience_seconds;
         memory.bring_about(bench.linux, state, patience, say)?;
-        told.score = prepare(bench, memory.fragmenter.as_mut())?;
-        warm_up(bench, &memory.loan, (program, arm), memory.fragmenter.is_none())?;
+        told.score = prepare(bench, memory.prepared.fragmenter.as_mut())?;
+        let PreparedMemory { fragmenter, loan } = &memory.prepared;
+        warm_up(bench, loan, (program, arm), fragmenter.is_none())?;
         let mut figures = BTreeMap::new();
         if is_traced {
             told.faults = Some(bench.faults(program, arm)?);
@@ -388,9 +378,7 @@ impl Series for Policies<'_> {
     }
 
     fn close(&mut self) -> Result<()> {
-        let Some(Memory { loan, fragmenter, .. }) = self.memory.take() else { return Ok(()) };
-        drop(fragmenter);
-        Ok(loan.give_back()?)
+        self.memory.take().map_or(Ok(()), |memory| memory.prepared.give_back())
     }
 }
 

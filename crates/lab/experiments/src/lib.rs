@@ -15,6 +15,7 @@ pub mod huge_pages;
 pub mod huge_slices;
 pub mod moca;
 pub mod overhead;
+mod prepared_memory;
 pub mod recorded;
 pub mod registry;
 pub mod reproduce;

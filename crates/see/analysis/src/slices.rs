@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   y = T - Σ x_j b_j + drift + noise         x_j: slice j was on huge pages; drift: what neighbours in time share
-//!   b = Σ of the blocks that hold j           blocks: slices, and runs of 2, 4, 8 ... slices, so that what is alike is one number
+//!   b = Σ of the blocks that hold j           blocks: slices, and runs of 2, 4, 8 ... slices,
+//!                                             so that what is alike is one number
 //! ```
 //!
 //! Each block's weight has a normal prior of its own width; the widths, the noise and the drift are those under which
@@ -77,13 +78,6 @@ impl Posterior {
         &self.benefits
     }
 
-    /// The slices, greatest benefit first.
-    pub fn ranking(&self) -> Vec<usize> {
-        let mut ranking: Vec<usize> = (0..self.benefits.len()).collect();
-        ranking.sort_by(|a, b| self.benefits[*b].mean.total_cmp(&self.benefits[*a].mean));
-        ranking
-    }
-
     /// Root mean square error of predicting a run; as the model thinks, unless it was [`validated`].
     pub fn error(&self) -> f64 {
         self.error
@@ -113,6 +107,13 @@ impl Posterior {
         }
         prior - known
     }
+}
+
+/// The slices by their benefits, the greatest first.
+pub fn ranking(benefits: &[Benefit]) -> Vec<usize> {
+    let mut ranking: Vec<usize> = (0..benefits.len()).collect();
+    ranking.sort_by(|a, b| benefits[*b].mean.total_cmp(&benefits[*a].mean));
+    ranking
 }
 
 /// A random half of the slices.

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - *take*: whoever finds a journal whose holders have all ended restores it first. Then it is the
-//!   first holder and writes what it found, or joins the living ones and what they found.
+//!   first holder and writes what it found, or joins the living ones and what they found. It removes what
+//!   one left that was killed while it wrote the journal (`NAME.PID.new`).
 //! - *drop*: the last holder to leave restores and removes the journal; others only strike
 //!   themselves out.
 //!   It needs no descriptor that was not there at the take, so a borrower that has used up its own can.
@@ -36,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pagemill_model::Pid;
+use pagemill_model::{Pid, whole};
 
 use crate::process::presence::{self, Presence};
 use crate::settings::thp::Choice;
@@ -97,6 +98,8 @@ impl<S: Settings> Loan<S> {
         refuse: impl Fn(&S) -> bool,
     ) -> Result<std::result::Result<Self, S>> {
         let _lock = Lock::take(directory, name)?;
+        // A journal is written under the lock only.
+        whole::sweep(&Journal::<S>::path(directory, name));
         let mut journal = match living::<S>(linux, directory, name)? {
             Some(mut journal) => {
                 journal.found.join(find()?);
@@ -406,7 +409,7 @@ impl<S: Settings> Journal<S> {
             text += &format!("holder {holder}\n");
         }
         let path = Self::path(directory, name);
-        let written = pagemill_model::whole::replace(&path, text.as_bytes(), 0o644);
+        let written = whole::replace(&path, text.as_bytes(), 0o644);
         written.map_err(|error| Error::io("write", path.display(), error))
     }
 
@@ -535,6 +538,20 @@ mod tests {
         );
         assert_eq!(left_over_files(&directory).unwrap(), []);
         assert!(!Journal::<Files>::path(&directory, "frag").exists());
+    }
+
+    /// A borrower that was killed while it wrote the journal left a file that nobody removed.
+    #[test]
+    fn what_was_left_of_a_journal_is_swept_by_the_next_loan_of_that_name() {
+        let (_root, linux, directory) = machine();
+        make(&directory).unwrap();
+        let left = |name: &str| directory.join(format!("{name}.4194305.new"));
+        for name in ["frag", "thp"] {
+            fs::write(left(name), "found").unwrap();
+        }
+        let loan = Loan::files(&linux, &directory, "frag", &[PROACTIVENESS]).unwrap();
+        assert!(!left("frag").exists() && left("thp").exists(), "others have another lock");
+        loan.give_back().unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! of it makes it one of earlier recordings, which have neither; a summary that such a header counts is there and
 //! whole. White space and order of the header's members are anybody's.
 
-use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -101,14 +101,13 @@ pub fn keep_summary(recording: &Path, text: &[u8]) -> Result<()> {
     replace(recording, META, &ending, &self::text(&meta).map_err(damaged)?)
 }
 
-/// Puts a whole file in place: written under a temporary name, then renamed.
+/// Puts a whole file of a recording in place: written under a hidden name that a later writer of the recording knows,
+/// then renamed. Its permissions are the umask's, for it is the user's own, and the disk is not waited for, since a
+/// part is written each second or so: what a crash left of a file does not have the checksum that it should, and is
+/// told. Where the old file must stay until the new one is safe, [`whole::replace`] waits.
 pub(super) fn replace(directory: &Path, name: &str, ending: &str, bytes: &[u8]) -> Result<()> {
     let temporary = directory.join(format!(".{name}{ending}"));
     let target = directory.join(name);
-    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &target));
-    written.map_err(|error| {
-        // Nobody would miss half a file.
-        let _ = fs::remove_file(&temporary);
-        Error::io("write", &target, error)
-    })
+    let written = whole::put(&target, &temporary, |file| file.write_all(bytes));
+    written.map_err(|error| Error::io("write", &target, error))
 }

@@ -5,8 +5,9 @@ use pagemill_analysis::statistics::median;
 use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
-use super::{FILE, MODES, NAME, ORDER, Outcome, PROGRAMS, STATES, State};
+use super::{FILE, MODES, NAME, Outcome, PROGRAMS, STATES, State};
 use crate::coverage::{self, STUDY};
+use crate::prepared_memory::ORDER;
 use crate::tabled::Tables;
 use crate::{Table, dash};
 use pagemill_report::draw::chart::number;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use pagemill_analysis::slices::ranking;
 use pagemill_control::huge::measure::{self, Options as Measuring, Outcome as Measured};
 use pagemill_control::plan::perturb::Perturbation;
 use pagemill_control::plan::{BenefitSource, TimeMeasure};
@@ -228,7 +229,7 @@ fn found(measured: &Measured) -> Option<usize> {
     // The highest part is the nearest to the top of the mappings; the mapping's own rest lies below the first.
     let first = pieces.filter(|piece| !piece.heap).map(|piece| piece.from).min()?;
     let from = |part: usize| first + ((PARTS - 1 - part) * PART) as u64;
-    let greatest = &measured.ranking()[..CHASED.len().min(measured.benefits.len())];
+    let greatest = &ranking(&measured.benefits)[..CHASED.len().min(measured.benefits.len())];
     let among = |part: usize| {
         let (low, high) = (from(part), from(part) + PART as u64);
         greatest.iter().any(|slice| {

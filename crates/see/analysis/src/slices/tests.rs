@@ -33,7 +33,7 @@ fn recall(benefits: &[f64], posterior: &Posterior) -> f64 {
     let tenth = benefits.len().div_ceil(10);
     let mut truth: Vec<usize> = (0..benefits.len()).collect();
     truth.sort_by(|a, b| benefits[*b].total_cmp(&benefits[*a]));
-    let found = posterior.ranking();
+    let found = ranking(posterior.benefits());
     let hits = truth[..tenth].iter().filter(|slice| found[..tenth].contains(slice)).count();
     hits as f64 / tenth as f64
 }
@@ -117,7 +117,7 @@ fn the_slices_that_matter_in_a_published_profile_are_found() {
     let total: f64 = PUBLISHED.iter().map(|(_, cycles)| cycles).sum();
     PUBLISHED.iter().for_each(|(slice, cycles)| benefits[*slice] = cycles / total * 8.0);
     let posterior = campaign(&benefits, 40, 0.3, 0.5, 9);
-    let ranking = posterior.ranking();
+    let ranking = ranking(posterior.benefits());
     assert_eq!(ranking[..2], [91, 0]);
     let caught: f64 = ranking[..10].iter().map(|slice| benefits[*slice]).sum();
     assert!(caught >= 0.95 * 8.0, "{caught}");
@@ -152,7 +152,7 @@ fn times_in_another_unit_give_benefits_in_that_unit() {
         assert!((a.mean * 1e9 - b.mean).abs() < 1e5, "{a:?} {b:?}");
     }
     assert!((seconds.benefits()[3].mean - 1.0).abs() < 0.05);
-    assert_eq!(seconds.ranking()[0], 3);
+    assert_eq!(ranking(seconds.benefits())[0], 3);
 }
 
 #[test]

@@ -324,13 +324,6 @@ impl Outcome {
         median(&times)
     }
 
-    /// The slices, greatest benefit first.
-    pub fn ranking(&self) -> Vec<usize> {
-        let mut ranking: Vec<usize> = (0..self.benefits.len()).collect();
-        ranking.sort_by(|a, b| self.benefits[*b].mean.total_cmp(&self.benefits[*a].mean));
-        ranking
-    }
-
     /// The places of all chunks.
     pub fn places(&self) -> Vec<Place> {
         let pieces = self.slices.iter().flat_map(|slice| &slice.pieces);

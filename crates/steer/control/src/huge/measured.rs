@@ -7,6 +7,7 @@ use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
 use super::measure::{Outcome, Piece};
+use pagemill_analysis::slices::ranking;
 
 /// Slices in the table without `--explain`.
 const SHOWN: usize = 12;
@@ -34,7 +35,7 @@ fn milliseconds(seconds: f64) -> String {
 
 /// The slices that matter (`all`: every one), and what the runs were.
 pub fn table(outcome: &Outcome, all: bool) -> String {
-    let ranking = outcome.ranking();
+    let ranking = ranking(&outcome.benefits);
     let rows = ranking.iter().take(if all { usize::MAX } else { SHOWN }).map(|&number| {
         let slice = &outcome.slices[number];
         let (low, high) = outcome.interval(number);

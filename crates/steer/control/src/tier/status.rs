@@ -149,11 +149,7 @@ fn tokens(directory: &Path) -> impl Iterator<Item = (String, bool)> {
 pub fn all(directory: &Path) -> Vec<Status> {
     let running = tokens(directory).filter(|(_, lives)| *lives);
     let read = |token: &str| {
-        serde_json::from_slice(
-            &pagemill_model::whole::read(&path(directory, token), pagemill_model::whole::TEXT)
-                .ok()?,
-        )
-        .ok()
+        serde_json::from_slice(&whole::read(&path(directory, token), whole::TEXT).ok()?).ok()
     };
     let mut all: Vec<Status> = running.filter_map(|(token, _)| read(&token)).collect();
     all.sort_by_key(|status| status.pid);
@@ -165,6 +161,7 @@ pub fn sweep(directory: &Path) {
     for (token, _) in tokens(directory).filter(|(_, lives)| !lives) {
         // Another daemon may have been faster.
         let _ = fs::remove_file(path(directory, &token));
+        whole::sweep(&path(directory, &token));
         presence::forget(directory, &token);
     }
 }
