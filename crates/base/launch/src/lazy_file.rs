@@ -41,7 +41,7 @@ impl Parts {
     }
 
     /// The bytes of a range, and those that were read behind it.
-    fn from(&self, start: u64, end: u64, read_from: u64) -> io::Result<&[u8]> {
+    fn from(&self, Range { start, end }: Range<u64>, read_from: u64) -> io::Result<&[u8]> {
         let mut link = &self.first;
         while let Some(part) = link.get() {
             let within = start.checked_sub(part.start).map(|within| within as usize);
@@ -67,7 +67,7 @@ impl<'a> ReadRef<'a> for &'a Parts {
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
         let end = offset.checked_add(size).filter(|end| *end <= self.len).ok_or(())?;
-        let found = self.from(offset, end, offset).map_err(drop)?;
+        let found = self.from(offset..end, offset).map_err(drop)?;
         found.get(..size as usize).ok_or(())
     }
 
@@ -79,7 +79,7 @@ impl<'a> ReadRef<'a> for &'a Parts {
         let first = range.start / STRINGS * STRINGS;
         // Most strings end in the same part of the table.
         for end in [end.min(first + STRINGS), end] {
-            let found = self.from(range.start, end, first).map_err(drop)?;
+            let found = self.from(range.start..end, first).map_err(drop)?;
             let found = found.get(..(end - range.start) as usize).ok_or(())?;
             if let Some(len) = found.iter().position(|byte| *byte == delimiter) {
                 return Ok(&found[..len]);

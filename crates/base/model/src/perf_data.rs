@@ -15,6 +15,7 @@
 //! the middle of a record, is an error that names the byte.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::access::Access;
 use crate::fault::{Flags, MappingSample};
@@ -234,7 +235,7 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The one at a byte, which ends at `end` at the latest.
-    fn read(file: &'a [u8], at: u64, end: u64) -> Result<Self, Damage> {
+    fn read(file: &'a [u8], Range { start: at, end }: Range<u64>) -> Result<Self, Damage> {
         let head = part(file, at, 8).ok_or_else(|| damage(at, "it is cut off in its records"))?;
         let mut head = Bytes { rest: head };
         let kind = head.word().unwrap_or(0);
@@ -273,7 +274,7 @@ pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
     let mut out = PerfData::default();
     let (mut at, end) = (header.data_at, header.data_at.saturating_add(header.data_size));
     while at < end {
-        let record = Record::read(file, at, end)?;
+        let record = Record::read(file, at..end)?;
         out.take(&record, &events)?;
         at = at.saturating_add(record.content(file)?).saturating_add(record.size);
     }

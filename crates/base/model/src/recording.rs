@@ -57,11 +57,19 @@ pub(crate) fn part_name(number: u64, bytes: &[u8]) -> String {
     format!("part-{number:05}-{:016x}.parquet", checksum(bytes))
 }
 
-/// Number and checksum in the name of a part; `None` for any other file.
-pub(crate) fn parse_part_name(name: &str) -> Option<(u64, u64)> {
+/// What the name of a part says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartName {
+    pub(crate) number: u64,
+    pub(crate) checksum: u64,
+}
+
+/// That of a part; `None` for any other file.
+pub(crate) fn parse_part_name(name: &str) -> Option<PartName> {
     let (number, checksum) =
         name.strip_prefix("part-")?.strip_suffix(".parquet")?.split_once('-')?;
-    Some((number.parse().ok()?, u64::from_str_radix(checksum, 16).ok()?))
+    let (number, checksum) = (number.parse().ok()?, u64::from_str_radix(checksum, 16).ok()?);
+    Some(PartName { number, checksum })
 }
 
 #[cfg(test)]

@@ -63,9 +63,17 @@ impl PageRange {
         Self { start: range.start, end: range.end }
     }
 
+    /// All that there may be.
+    pub const ALL: Self = Self { start: 0, end: u64::MAX };
+
+    /// So many bytes from an address on, up to the last address there is.
+    pub const fn of_length(start: u64, Bytes(length): Bytes) -> Self {
+        Self { start, end: start.saturating_add(length) }
+    }
+
     /// Those of the huge page (2 MiB) that begins at an address.
     pub const fn of_huge(start: u64) -> Self {
-        Self { start, end: start.saturating_add(crate::page::HUGE) }
+        Self::of_length(start, Bytes(crate::page::HUGE))
     }
 
     /// Bytes.

@@ -23,7 +23,7 @@ use pagemill_policy::tier::compose::{self, Engine};
 use pagemill_policy::tier::drive::{FaultDriven, Limits, Placement, Sampled};
 use pagemill_policy::tier::kind::Terms;
 use pagemill_policy::tier::live::Live;
-use pagemill_policy::tier::place::damos::{Damos, Nodes};
+use pagemill_policy::tier::place::damos::{Damos, NodeMemory, Nodes};
 use pagemill_policy::tier::track::tpp::Verdict;
 use pagemill_policy::tier::{Load, Loads, Page, Tier};
 use pagemill_sim::run;
@@ -202,10 +202,10 @@ impl Nodes for Memory {
         self.frames[tier as usize][frame] == Some(true)
     }
 
-    fn memory(&self) -> (u64, u64) {
+    fn memory(&self) -> NodeMemory {
         let default = &self.frames[0];
         let free = default.iter().filter(|page| page.is_none()).count();
-        (free as u64 * HUGE, default.len() as u64 * HUGE)
+        NodeMemory { free: free as u64 * HUGE, all: default.len() as u64 * HUGE }
     }
 
     fn migrate(&mut self, tier: Tier, frame: usize) {
@@ -265,7 +265,7 @@ fn damons_simulated_threads_do_what_the_kernel_is_told_to() {
         let quota = number(thread, "quotas/bytes");
         // And what one frame left over.
         assert!(most > 0 && most <= quota + HUGE, "{most} of {quota}");
-        let (free, all) = memory.memory();
+        let NodeMemory { free, all } = memory.memory();
         let (reached, metric) = match hot {
             true => (all - free, "node_mem_used_bp"),
             false => (free, "node_mem_free_bp"),

@@ -59,7 +59,7 @@ pub fn walk(
             if word(at)? != at - began {
                 return None;
             }
-            free.add(began, at, page);
+            free.add(began..at, page);
         }
         let left = end.checked_sub(at)?;
         if size == FENCE && left == 2 * FENCE {
@@ -69,7 +69,7 @@ pub fn walk(
             return None;
         }
         if size == left {
-            free.add(at, end, page);
+            free.add(at..end, page);
             return Some(free);
         }
         (before, at) = (Some(at), at + size);
@@ -77,7 +77,7 @@ pub fn walk(
 }
 
 impl FreeChunks {
-    fn add(&mut self, start: u64, end: u64, page: u64) {
+    fn add(&mut self, Range { start, end }: Range<u64>, page: u64) {
         self.bytes += end - start;
         let pages = (start + LINKS).next_multiple_of(page)..end / page * page;
         if !pages.is_empty() {

@@ -32,7 +32,7 @@ mod fill;
 mod tests;
 mod view;
 
-pub use view::{Cell, Heat, HeatView, LineHeat, ObjectHeat};
+pub use view::{Cell, Heat, HeatView, LastUse, LineHeat, ObjectHeat};
 
 /// Parts of an object at most.
 pub const SLICES: u64 = 32;
@@ -57,6 +57,12 @@ impl Default for Bounds {
     fn default() -> Self {
         Self { looks: 1 << 30, pages: 1 << 25 }
     }
+}
+
+/// In how many slices an object is looked at, and the bytes of each.
+struct Slices {
+    count: u64,
+    bytes: u64,
 }
 
 /// Who first touched a page of an object, and what became of it.
@@ -182,10 +188,10 @@ impl<S: Symbols> HeatFold<S> {
         place
     }
 
-    fn slices(&self, size: u64) -> (u64, u64) {
+    fn slices(&self, size: u64) -> Slices {
         let pages = size.div_ceil(self.page).max(1);
         let each = pages.div_ceil(SLICES);
-        (pages.div_ceil(each), each.saturating_mul(self.page))
+        Slices { count: pages.div_ceil(each), bytes: each.saturating_mul(self.page) }
     }
 
     fn access(&mut self, row: &Access) {
@@ -262,8 +268,8 @@ impl<S: Symbols> HeatFold<S> {
         let Place { object, offset, size } = self.place(pid, address);
         let known = self.sizes.of(object);
         *known = size.max(*known);
-        let (slices, bytes) = self.slices(size);
-        let slice = (offset / bytes).min(slices - 1);
+        let Slices { count, bytes } = self.slices(size);
+        let slice = (offset / bytes).min(count - 1);
         let since = time.since(self.started).0;
         let page = self.pages.entry((object, ProcessPage::new(pid, address / self.page)));
         let mut first = 0;

@@ -21,7 +21,7 @@ use crate::addresses::ProcessPage;
 use crate::heat::Bounds;
 use crate::pages::runs;
 use crate::recent::Table;
-use least::LeastFold;
+use least::{Again, LeastFold};
 use pagemill_model::sums::{add, sum};
 
 /// Sums over the beginnings of a growing sequence of counts.
@@ -145,7 +145,8 @@ impl RefaultFold {
                 let since = known - self.counts.before(at);
                 *self.view.needs.entry(since + older).or_default() += pages;
                 // The page itself, and what was touched in between.
-                surely.push((known - self.counts.before(at + 1) + 1, *pages));
+                let need = known - self.counts.before(at + 1) + 1;
+                surely.push(Again { need, pages: *pages });
             }
             older += pages;
         }

@@ -31,7 +31,7 @@ use pagemill_kernel::process::rest::RestWatch;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::{Resources, UsageScope, resources};
 use pagemill_kernel::{Error, Kind, Linux, Result, memory::anonymous, poll};
-use pagemill_model::{PageRange, Pid};
+use pagemill_model::{Bytes, PageRange, Pid};
 
 use crate::inject::{Injection, refused};
 use crate::trace::Ended;
@@ -253,8 +253,8 @@ const REST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The chunks that lie whole in a range.
-fn chunks(start: u64, end: u64) -> impl Iterator<Item = u64> {
-    let (first, last) = (start.next_multiple_of(CHUNK), end / CHUNK * CHUNK);
+fn chunks(range: PageRange) -> impl Iterator<Item = u64> {
+    let (first, last) = (range.start.next_multiple_of(CHUNK), range.end / CHUNK * CHUNK);
     (first..last.max(first)).step_by(CHUNK as usize)
 }
 
@@ -382,7 +382,7 @@ impl Command<'_> {
     /// A program's memory goes: what was there is told under the program's name.
     fn leave(&mut self, process: Pid) -> Result<()> {
         self.accesses();
-        match self.note_present(process, 0, u64::MAX) {
+        match self.note_present(process, PageRange::ALL) {
             // Killed meanwhile, it has nothing to look at; what was seen before counts.
             Err(error) if !matches!(error.kind(), Kind::Gone | Kind::NotFound) => {
                 return Err(error);
@@ -402,7 +402,7 @@ impl Command<'_> {
     }
 
     /// Which pages of private anonymous memory are there.
-    fn note_present(&mut self, process: Pid, start: u64, end: u64) -> Result<()> {
+    fn note_present(&mut self, process: Pid, range: PageRange) -> Result<()> {
         let Some(image) = self.images.get_mut(&process) else { return Ok(()) };
         let pages = Pages::of(self.linux, process)?;
         for map in self.linux.maps(process)? {
@@ -412,8 +412,8 @@ impl Command<'_> {
             }
             // Only what lies whole in a mapping can be one huge page.
             let (from, to) = (map.start.next_multiple_of(CHUNK), map.end / CHUNK * CHUNK);
-            let (from, to) = (from.max(start), to.min(end));
-            for run in pages.runs(PageRange::new(from..to.max(from)))? {
+            let PageRange { start, end } = PageRange::new(from..to).within(range);
+            for run in pages.runs(PageRange::new(start..end.max(start)))? {
                 for chunk in (run.start / CHUNK * CHUNK..run.end).step_by(CHUNK as usize) {
                     let Some(place) = image.place(chunk) else { continue };
                     let part = run.end.min(chunk + CHUNK) - run.start.max(chunk);
@@ -435,7 +435,7 @@ impl Command<'_> {
             return Ok(());
         }
         match asked.orig_rax {
-            MUNMAP => self.note_present(process, asked.rdi, asked.rdi.saturating_add(asked.rsi)),
+            MUNMAP => self.note_present(process, PageRange::of_length(asked.rdi, Bytes(asked.rsi))),
             MMAP => self.map(thread, process, &asked),
             MREMAP => self.remap(thread, process, &asked),
             BRK => self.grow(thread, process, &asked),
@@ -471,7 +471,7 @@ impl Command<'_> {
         if failed(done.rax) {
             return Ok(());
         }
-        self.advise(thread, process, done.rax, done.rax + asked.rsi, &done)
+        self.advise(thread, process, PageRange::of_length(done.rax, Bytes(asked.rsi)), &done)
     }
 
     /// Advises the chosen chunks of a range, by the thread at the end of a call.
@@ -479,11 +479,10 @@ impl Command<'_> {
         &self,
         thread: Pid,
         process: Pid,
-        start: u64,
-        end: u64,
+        range: PageRange,
         registers: &Registers,
     ) -> Result<()> {
-        let ranges = self.chosen(process, start, end);
+        let ranges = self.chosen(process, range);
         if ranges.is_empty() {
             return Ok(());
         }
@@ -497,10 +496,10 @@ impl Command<'_> {
     }
 
     /// The chosen chunks of a range, side by side as one.
-    fn chosen(&self, process: Pid, start: u64, end: u64) -> Vec<PageRange> {
+    fn chosen(&self, process: Pid, range: PageRange) -> Vec<PageRange> {
         let mut ranges: Vec<PageRange> = Vec::new();
         let Some(image) = self.images.get(&process) else { return ranges };
-        for chunk in chunks(start, end) {
+        for chunk in chunks(range) {
             if !image.place(chunk).is_some_and(self.chosen) {
                 continue;
             }
@@ -514,12 +513,13 @@ impl Command<'_> {
 
     fn remap(&mut self, thread: Pid, process: Pid, asked: &Registers) -> Result<()> {
         let (old, old_length, length) = (asked.rdi, asked.rsi, asked.rdx);
-        if self.chosen(process, old, old.saturating_add(old_length)).is_empty()
-            && chunks(0, length).next().is_none()
+        let before = PageRange::of_length(old, Bytes(old_length));
+        if self.chosen(process, before).is_empty()
+            && chunks(PageRange::new(0..length)).next().is_none()
         {
             return Ok(());
         }
-        self.note_present(process, old, old.saturating_add(old_length))?;
+        self.note_present(process, before)?;
         // The call itself is left out, and made after the old range is one mapping.
         let mut skip = *asked;
         skip.orig_rax = u64::MAX;
@@ -530,7 +530,7 @@ impl Command<'_> {
         let advice = |start: u64, length: u64, advice: i64| {
             step([MADVISE as u64, start, length, advice as u64, 0, 0, 0])
         };
-        let parts = self.chosen(process, old, old.saturating_add(old_length));
+        let parts = self.chosen(process, before);
         if !parts.is_empty() {
             advice(old, old_length, HUGEPAGE)?;
         }
@@ -555,7 +555,9 @@ impl Command<'_> {
             if !parts.is_empty() {
                 advice(at, length, NOHUGEPAGE)?;
             }
-            for PageRange { start, end } in self.chosen(process, at, at + length) {
+            for PageRange { start, end } in
+                self.chosen(process, PageRange::of_length(at, Bytes(length)))
+            {
                 advice(start, end - start, HUGEPAGE)?;
             }
         }
@@ -580,7 +582,7 @@ impl Command<'_> {
         let whole = wanted.next_multiple_of(CHUNK);
         let kept = wanted.next_multiple_of(PAGE);
         if kept < heap.end {
-            self.note_present(process, kept, heap.mapped)?;
+            self.note_present(process, PageRange::new(kept..heap.mapped))?;
         }
         let mut done = Self::finish(thread, &Registers { rdi: whole, ..*asked })?;
         done.rdi = wanted;
@@ -606,7 +608,7 @@ impl Command<'_> {
         done.rax = now.end;
         ptrace::set_registers(thread, &done)?;
         if now.mapped > heap.mapped {
-            self.advise(thread, process, heap.mapped, now.mapped, &done)?;
+            self.advise(thread, process, PageRange::new(heap.mapped..now.mapped), &done)?;
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Child {
             stays: false,
         };
         // Of memory that was private before, its parent's entries are its own, too.
-        child.see(0, u64::MAX)?;
+        child.see(PageRange::ALL)?;
         let here = normal(std::mem::take(&mut child.pending));
         child.kept = here.iter().map(|pages| pages.bytes() / page_size() as u64).sum();
         Ok(child)
@@ -109,22 +109,17 @@ impl Child {
     }
 
     /// Adds what is in the page tables of a range to what was touched.
-    fn see(&mut self, start: u64, end: u64) -> Result<()> {
+    fn see(&mut self, range: PageRange) -> Result<()> {
         for (low, high) in [(0, injected::CODE), (injected::OURS_END, 0x7fff_ffff_f000)] {
-            let (start, end) = (start.max(low), end.min(high));
-            if start < end {
+            let part = PageRange::new(low..high).within(range);
+            if !part.is_empty() {
                 let pending = &mut self.pending;
                 let asked = pagemap::PRESENT | pagemap::FILE;
-                self.pagemap.scan_any(
-                    PageRange::new(start..end),
-                    pagemap::MAPPED,
-                    asked,
-                    |region| {
-                        if region.is_mapped() {
-                            pending.push(region.range());
-                        }
-                    },
-                )?;
+                self.pagemap.scan_any(part, pagemap::MAPPED, asked, |region| {
+                    if region.is_mapped() {
+                        pending.push(region.range());
+                    }
+                })?;
             }
         }
         Ok(())
@@ -134,7 +129,7 @@ impl Child {
     pub(crate) fn interval(&mut self, scan: bool) -> Result<Interval> {
         let scanned = now();
         if scan {
-            self.see(0, u64::MAX)?;
+            self.see(PageRange::ALL)?;
         }
         let interval = Interval {
             process: self.pid,
@@ -164,8 +159,8 @@ impl Child {
         let mut bytes = 0;
         for mapping in self.mappings(linux)? {
             let end = mapping.offset + mapping.len();
-            memfd::data(&self.memory, mapping.offset, end, |from, to| {
-                bytes += to - from;
+            memfd::data(&self.memory, mapping.offset..end, |part| {
+                bytes += part.end - part.start;
                 Ok(())
             })?;
         }
@@ -185,11 +180,12 @@ impl Child {
         const DONT_NEED_LOCKED: u64 = calls::DONT_NEED_LOCKED as u64;
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
+        let range = PageRange::new(start..end);
         match question.number {
-            MUNMAP | MREMAP => self.see(start, end)?,
-            EXECVE | EXECVEAT | MMAP | BRK => self.see(0, u64::MAX)?,
+            MUNMAP | MREMAP => self.see(range)?,
+            EXECVE | EXECVEAT | MMAP | BRK => self.see(PageRange::ALL)?,
             MADVISE if matches!(advice, DONT_NEED | FREE | REMOVE | DONT_NEED_LOCKED) => {
-                self.see(start, end)?;
+                self.see(range)?;
                 let mut ours = self.mappings(linux)?;
                 ours.retain(|mapping| mapping.start < end && mapping.end > start);
                 if ours.is_empty() {
@@ -199,7 +195,7 @@ impl Child {
                     return Ok(Answer::Return(INVALID));
                 }
                 if advice != FREE {
-                    ours.iter().try_for_each(|mapping| self.zero(mapping, start, end))?;
+                    ours.iter().try_for_each(|mapping| self.zero(mapping, range))?;
                 }
                 return Ok(Answer::Return(0));
             }
@@ -209,15 +205,15 @@ impl Child {
     }
 
     /// Writes zeros where a mapping has data.
-    fn zero(&self, mapping: &Mapping, start: u64, end: u64) -> Result<()> {
+    fn zero(&self, mapping: &Mapping, range: PageRange) -> Result<()> {
         let path = format!("/proc/{}/mem", self.pid);
         let failed = |error| Error::io("write to", &path, error);
         let memory = File::options().write(true).open(&path).map_err(failed)?;
-        let (from, to) = (mapping.start.max(start), mapping.end.min(end));
+        let part = mapping.range().within(range);
         let offset = |address: u64| mapping.offset + (address - mapping.start);
-        memfd::data(&self.memory, offset(from), offset(to), |from, to| {
-            let zeros = vec![0; (to - from) as usize];
-            let at = mapping.start + (from - mapping.offset);
+        memfd::data(&self.memory, offset(part.start)..offset(part.end), |bytes| {
+            let zeros = vec![0; (bytes.end - bytes.start) as usize];
+            let at = mapping.start + (bytes.start - mapping.offset);
             memory.write_all_at(&zeros, at).map_err(failed)
         })
     }

@@ -246,7 +246,7 @@ impl Conversion<'_> {
             began: 0,
         };
         for ForkAdvice { range, advice } in changed.fork_advice {
-            for part in process.file_mappings(range.start, range.end)? {
+            for part in process.file_mappings(range)? {
                 process.remember_advice(&part, advice, true);
             }
         }
@@ -460,7 +460,7 @@ impl Conversion<'_> {
             }
         }
         self.remap(control, &mut calls)?;
-        let (start, offset) = heap.start_and_offset(control);
+        let HeapPlace { start, offset } = heap.place(control);
         control.break_start.store(start, Relaxed);
         control.break_end.store(heap.end, Relaxed);
         control.break_offset.store(offset, Relaxed);
@@ -562,12 +562,20 @@ impl Heap {
     }
 
     /// Its start, and where it would be in the file if it were one mapping that ends like the last of them.
-    fn start_and_offset(&self, control: &Control) -> (u64, u64) {
+    fn place(&self, control: &Control) -> HeapPlace {
         match self.found {
-            Some(HeapFound { start, last, offset }) => (start, offset.wrapping_sub(last - start)),
-            None => (self.end, fresh(control, 1 << 40)),
+            Some(HeapFound { start, last, offset }) => {
+                HeapPlace { start, offset: offset.wrapping_sub(last - start) }
+            }
+            None => HeapPlace { start: self.end, offset: fresh(control, 1 << 40) },
         }
     }
+}
+
+/// Where a heap begins, and where in the file.
+struct HeapPlace {
+    start: u64,
+    offset: u64,
 }
 
 /// What a conversion leaves.

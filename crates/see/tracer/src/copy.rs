@@ -1,6 +1,7 @@
 //! A program's bytes, copied into the memory file while nobody writes them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use pagemill_kernel::memory::maps::Mapping;
@@ -26,7 +27,7 @@ pub(crate) fn copy(
 ) -> Result<u64> {
     let mut buffer = vec![0; COPY as usize];
     let mut copied = 0;
-    let mut run = |start: u64, end: u64| -> Result<()> {
+    let mut run = |PageRange { start, end }| -> Result<()> {
         let mut at = start;
         while at < end {
             let bytes = &mut buffer[..(end - at).min(COPY) as usize];
@@ -39,15 +40,15 @@ pub(crate) fn copy(
         Ok(())
     };
     if mapping.inode != 0 {
-        run(mapping.start, mapping.end)?;
+        run(mapping.range())?;
         return Ok(copied);
     }
     let mut populated = Vec::new();
     let any = pagemap::PRESENT | pagemap::SWAPPED;
-    pagemap.scan_any(PageRange::new(mapping.start..mapping.end), any, any, |region| {
-        populated.push((region.start, region.end));
+    pagemap.scan_any(mapping.range(), any, any, |region| {
+        populated.push(region.range());
     })?;
-    populated.into_iter().try_for_each(|(start, end)| run(start, end.min(mapping.end)))?;
+    populated.into_iter().try_for_each(|part| run(part.within(mapping.range())))?;
     Ok(copied)
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn copy_data(
 ) -> Result<u64> {
     let mut buffer = vec![0; COPY as usize];
     let mut copied = 0;
-    memfd::data(from, mapping.offset, mapping.offset + mapping.len(), |start, end| {
+    memfd::data(from, mapping.offset..mapping.offset + mapping.len(), |Range { start, end }| {
         copied += end - start;
         let at = start - mapping.offset;
         let bytes = &mut buffer[..(end - start) as usize];
@@ -127,21 +128,22 @@ pub(crate) fn make_own(
     let (start, length) = (mapping.start as i64, mapping.len() as i64);
     let spare = checked(ACTION, pid, make(&call(MMAP, [0, length, 3, KIND, -1]))?)?;
     let mut buffer = vec![0; COPY as usize];
-    let mut copied = |from: u64, to: u64| {
-        (from..to).step_by(COPY as usize).try_for_each(|from| {
+    let mut copied = |part: Range<u64>| {
+        let to = part.end;
+        part.step_by(COPY as usize).try_for_each(|from| {
             let bytes = &mut buffer[..(to - from).min(COPY) as usize];
             copy_run(pid, mapping.start + from, bytes, |bytes, offset| {
                 process_vm::write(pid, spare as u64 + from + offset, bytes)
             })
         })
     };
-    memfd::data(memory, mapping.offset, mapping.offset + mapping.len(), |from, to| {
-        copied(from - mapping.offset, to - mapping.offset)
+    memfd::data(memory, mapping.offset..mapping.offset + mapping.len(), |part| {
+        copied(part.start - mapping.offset..part.end - mapping.offset)
     })?;
     if !mapping.shared {
         // Pages that are its own already, and perhaps not in the file any more.
         for PageRange { start, end } in own_copies(pagemap, mapping)? {
-            copied(start - mapping.start, end - mapping.start)?;
+            copied(start - mapping.start..end - mapping.start)?;
         }
     }
     make(&call(MPROTECT, [spare, length, protection(mapping)]))?;

@@ -8,7 +8,7 @@ use pagemill_kernel::memory::maps::Mapping;
 use pagemill_kernel::process::injected::{Decided, Image};
 use pagemill_kernel::process::seccomp::Answer;
 use pagemill_kernel::{Error, Kind, Result, page_size};
-use pagemill_model::PageRange;
+use pagemill_model::{Bytes, PageRange};
 
 use crate::calls::{
     DONT_FORK, FORK, INVALID, MPROTECT, MREMAP, SHARED, WIPE_ON_FORK, call, failed,
@@ -55,14 +55,15 @@ impl Process {
         let mut untraced = Vec::new();
         if !failed(result) {
             let length = question.argument[if question.number == MREMAP { 2 } else { 1 }];
-            let (start, end) = (result as u64, result as u64 + length);
+            let range = PageRange::of_length(result as u64, Bytes(length));
             for usage in self.linux.smaps(self.pid)? {
                 let mapping = &usage.mapping;
-                if mapping.start >= end || mapping.end <= start {
+                let part = mapping.range().within(range);
+                if part.is_empty() {
                     continue;
                 }
                 let Some(why) = stays(&usage) else {
-                    self.watch(mapping.start.max(start), mapping.end.min(end));
+                    self.watch(part);
                     continue;
                 };
                 untraced.push(Untraced::mapping(self.pid, mapping, why));
@@ -108,7 +109,7 @@ impl Process {
     fn map_shared(&self, part: &Mapping, offset: u64) -> Result<()> {
         let call = map_over(part, SHARED, self.memory_fd, offset);
         self.serve_one("convert a mapping of", call)?;
-        self.watch(part.start, part.end);
+        self.watch(part.range());
         Ok(())
     }
 
@@ -117,7 +118,7 @@ impl Process {
     pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<Answer> {
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
-        for part in self.file_mappings(start, end)? {
+        for part in self.file_mappings(PageRange::new(start..end))? {
             match advice {
                 DONT_FORK | DO_FORK => self.remember_advice(&part, DONT_FORK, advice == DONT_FORK),
                 WIPE_ON_FORK | KEEP_ON_FORK => {
@@ -132,11 +133,11 @@ impl Process {
     }
 
     /// What of a range is of the memory file.
-    pub(crate) fn file_mappings(&self, start: u64, end: u64) -> Result<Vec<Mapping>> {
+    pub(crate) fn file_mappings(&self, range: PageRange) -> Result<Vec<Mapping>> {
         let mut parts = self.mappings(&self.linux, self.pid)?;
         for part in &mut parts {
             let first = part.start;
-            (part.start, part.end) = (first.max(start), part.end.min(end));
+            PageRange { start: part.start, end: part.end } = part.range().within(range);
             part.offset += part.start - first;
         }
         parts.retain(|part| part.start < part.end);

@@ -184,7 +184,7 @@ impl Process {
         self.serve(&guards)?;
         // New private mappings are not registered any more.
         for mapping in &own {
-            self.watch(mapping.start, mapping.end);
+            self.watch(mapping.range());
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Process {
         self.serve(&guards)?;
         self.control.frozen.store(0, Relaxed);
         for mapping in &private {
-            self.watch(mapping.start, mapping.end);
+            self.watch(mapping.range());
         }
         Ok(())
     }

@@ -146,12 +146,12 @@ impl Process {
     }
 
     /// Keeps faults on a range of mappings from mapping neighbours, if that is wanted.
-    pub(crate) fn watch(&self, start: u64, end: u64) {
+    pub(crate) fn watch(&self, range: PageRange) {
         if self.granule == Granule::Page {
             match self.arm && !self.frozen() {
-                true => self.watched.register_armed(PageRange::new(start..end)),
+                true => self.watched.register_armed(range),
                 // Where the kernel refuses, faults map neighbours too.
-                false => drop(self.watched.register(PageRange::new(start..end))),
+                false => drop(self.watched.register(range)),
             }
         }
     }

@@ -143,8 +143,8 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     }
     let largest = seen.peak.largest;
     ask_malloc(linux, &mut seen, (time / READING).max(READ));
-    if let Some((zeros, read)) = zeros(linux, largest) {
-        let bloat = (seen.most_huge() as f64 * zeros as f64 / (read * HUGE) as f64) as u64;
+    if let Some(ZeroSample { bytes, read }) = zeros(linux, largest) {
+        let bloat = (seen.most_huge() as f64 * bytes as f64 / (read * HUGE) as f64) as u64;
         notes.push(format!(
             "about {} of its huge pages hold only zeros ({read} of them were read)",
             Bytes(bloat).to_string().trim()
@@ -265,8 +265,14 @@ fn called(title: &[u8], path: &Path) -> OsString {
     if same { name.to_owned() } else { path.into() }
 }
 
-/// Bytes of zeros in some of the huge pages of a process, and how many of these were read; none without any.
-fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
+/// Bytes of zeros in some of the huge pages of a process, and how many of these were read.
+struct ZeroSample {
+    bytes: u64,
+    read: u64,
+}
+
+/// None without any huge page.
+fn zeros(linux: &Linux, pid: Pid) -> Option<ZeroSample> {
     let pages = Pages::of(linux, pid).ok()?;
     let mut starts = Vec::new();
     for entry in linux.smaps(pid).ok()? {
@@ -279,14 +285,14 @@ fn zeros(linux: &Linux, pid: Pid) -> Option<(u64, u64)> {
         }
     }
     let step = starts.len().div_ceil(SAMPLED).max(1);
-    let (mut sum, mut read) = (0, 0);
+    let mut sample = ZeroSample { bytes: 0, read: 0 };
     for start in starts.into_iter().step_by(step) {
         // One that goes meanwhile is not read.
         let Ok(found) = pages.zeros(PageRange::of_huge(start)) else { continue };
-        sum += found * pagemill_kernel::page_size() as u64;
-        read += 1;
+        sample.bytes += found * pagemill_kernel::page_size() as u64;
+        sample.read += 1;
     }
-    (read > 0).then_some((sum, read))
+    (sample.read > 0).then_some(sample)
 }
 
 /// A recorded program's memory, from the recording's events.

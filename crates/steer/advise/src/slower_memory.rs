@@ -133,10 +133,10 @@ impl SlowerMemory {
 
     /// The least size of fast memory, in bytes, with which the program has so large a part of its speed with zram: in
     /// the best order, and in the worst.
-    fn compressed_needs(&self, part: f64) -> (u64, u64) {
+    fn compressed_needs(&self, part: f64) -> [u64; 2] {
         let most = needs(&self.touched.needs, part, self.seconds);
         let settled = settled_seconds(&self.touched, self.seconds);
-        (needs(&self.touched.least, part, settled).min(most), most)
+        [needs(&self.touched.least, part, settled).min(most), most]
     }
 
     /// As text.
@@ -146,7 +146,7 @@ impl SlowerMemory {
             bytes => Bytes(bytes).to_string().trim().to_owned(),
         };
         let all = self.touched.pages.saturating_mul(BASE) as f64;
-        let (least, most) = self.compressed_needs(0.9);
+        let [least, most] = self.compressed_needs(0.9);
         let range = match [least, most].map(|bytes| size(bytes as f64)) {
             [least, most] if least == most => most,
             [_, most] if least == 0 => format!("at most {most}"),
@@ -209,7 +209,7 @@ impl SlowerMemory {
         };
         let needs = PARTS.map(|part| {
             let tier = self.needs.iter().find(|(of, _)| *of == part).map(|(_, bytes)| *bytes);
-            let (least, most) = self.compressed_needs(part);
+            let [least, most] = self.compressed_needs(part);
             json!({
                 "part": part,
                 "zram_bytes": most,
@@ -287,9 +287,9 @@ mod tests {
         assert!((curve.points[0].compressed - 1.45).abs() < 1e-9, "{:?}", curve.points[0]);
         assert!((curve.points[0].compressed_least - 1.432).abs() < 1e-9, "{:?}", curve.points[0]);
         assert_eq!(curve.points[2].compressed_least, 1.0);
-        assert_eq!(curve.compressed_needs(0.9), (24 * BASE, 24 * BASE));
-        assert_eq!(curve.compressed_needs(0.5), (0, 0), "half of the speed is left with none");
-        assert_eq!(curve.compressed_needs(0.99), (24 * BASE, 1024 * BASE));
+        assert_eq!(curve.compressed_needs(0.9), [24 * BASE, 24 * BASE]);
+        assert_eq!(curve.compressed_needs(0.5), [0, 0], "half of the speed is left with none");
+        assert_eq!(curve.compressed_needs(0.99), [24 * BASE, 1024 * BASE]);
         let idle = SlowerMemory { seconds: 1000.0, ..curve.clone() }.text();
         assert!(idle.contains("needs next to none of the 4.0 MiB"), "{idle}");
         let text = curve.text();

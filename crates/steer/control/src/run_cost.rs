@@ -132,7 +132,7 @@ pub fn measured(
         ("system_seconds", run.used.system.as_secs_f64()),
         ("page_faults", run.used.faults as f64),
     ];
-    if let Some((anonymous, huge)) = memory.flatten() {
+    if let Some(AnonymousMemory { all: anonymous, huge }) = memory.flatten() {
         all.push(("anonymous_mib", anonymous as f64 / 1048576.0));
         all.push(("huge_share", huge as f64 / anonymous.max(1) as f64));
     }
@@ -140,13 +140,20 @@ pub fn measured(
     Ok(Ok((all, run.ended)))
 }
 
-/// The most anonymous memory of a run, and how much of it was on huge pages then; bytes.
-fn watch(linux: &Linux, pid: Pid, over: &AtomicBool) -> Option<(u64, u64)> {
-    let mut most: Option<(u64, u64)> = None;
+/// Anonymous memory, and how much of it is on huge pages; bytes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct AnonymousMemory {
+    all: u64,
+    huge: u64,
+}
+
+/// The most anonymous memory of a run.
+fn watch(linux: &Linux, pid: Pid, over: &AtomicBool) -> Option<AnonymousMemory> {
+    let mut most: Option<AnonymousMemory> = None;
     while !over.load(Ordering::Relaxed) {
         if let Ok(usage) = linux.smaps_rollup(pid) {
             let seen = usage.anonymous.zip(usage.anon_huge_pages);
-            most = most.max(seen);
+            most = most.max(seen.map(|(all, huge)| AnonymousMemory { all, huge }));
         }
         thread::sleep(LOOK);
     }

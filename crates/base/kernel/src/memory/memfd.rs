@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -54,12 +55,11 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
 /// Bytes of a piece that [`data`] hands out, at most.
 const PIECE: u64 = 1 << 20;
 
-/// Hands each piece of `from..to` that is no hole to `each`, in order: at most 1 MiB at a time.
+/// Hands each piece of a range that is no hole to `each`, in order: at most 1 MiB at a time.
 pub fn data(
     file: &File,
-    from: u64,
-    to: u64,
-    mut each: impl FnMut(u64, u64) -> Result<()>,
+    Range { start: from, end: to }: Range<u64>,
+    mut each: impl FnMut(Range<u64>) -> Result<()>,
 ) -> Result<()> {
     let look = |place: SeekFrom| match seek(file, place) {
         Ok(found) => Ok(Some(found)),
@@ -73,7 +73,7 @@ pub fn data(
         at = start;
         while at < end {
             let next = end.min(at + PIECE);
-            each(at, next)?;
+            each(at..next)?;
             at = next;
         }
     }
@@ -231,10 +231,10 @@ mod tests {
         file.set_len(1 << 40).unwrap();
         file.write_all_at(&[7; 4096], 1 << 30).unwrap();
         file.write_all_at(&vec![7; 3 << 19], 1 << 39).unwrap();
-        let pieces = |from: u64, to: u64| {
+        let pieces = |range: Range<u64>| {
             let mut found = Vec::new();
-            data(&file, from, to, |from, to| {
-                found.push((from, to));
+            data(&file, range, |piece| {
+                found.push(piece);
                 Ok(())
             })
             .unwrap();
@@ -242,12 +242,13 @@ mod tests {
         };
         let (first, second) = (1_u64 << 30, 1_u64 << 39);
         let all = [
-            (first, first + 4096),
-            (second, second + (1 << 20)),
-            (second + (1 << 20), second + (3 << 19)),
+            first..first + 4096,
+            second..second + (1 << 20),
+            second + (1 << 20)..second + (3 << 19),
         ];
-        assert_eq!(pieces(0, 1 << 40), all);
-        assert_eq!(pieces(0, second), all[..1]);
-        assert_eq!(pieces(second + 4096, second + 8192), [(second + 4096, second + 8192)]);
+        assert_eq!(pieces(0..1 << 40), all);
+        assert_eq!(pieces(0..second), all[..1]);
+        let within = second + 4096..second + 8192;
+        assert_eq!(pieces(within.clone()), std::slice::from_ref(&within));
     }
 }

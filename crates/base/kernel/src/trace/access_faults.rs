@@ -3,8 +3,11 @@
 //!
 //! | source | is | a fault has |
 //! |---|---|---|
-//! | `perf-tracepoint` | the tracepoints `exceptions:page_fault_user` and `page_fault_kernel`; root | byte, instruction, reading or writing, inside a system call too |
-//! | `perf-software` | the software event `page-faults`; for users, outside system calls only | byte, instruction; not whether it wrote |
+//! | `perf-tracepoint` | tracepoints `exceptions:page_fault_user`, `page_fault_kernel` | byte, instruction, kind |
+//! | `perf-software` | the software event `page-faults` | byte, instruction |
+//!
+//! The kind is whether it read or wrote. The tracepoints are root's and tell of faults inside system calls, too; the
+//! software event tells users of those outside of them only.
 //!
 //! ```text
 //!  tracepoint  identifier 8 | process 4, thread 4 | time 8 | cpu 4, 0 4 | size 4 | common 8, address 8, ip 8, error …
@@ -141,11 +144,8 @@ fn parse(source: Source, misc: u16, body: &[u8]) -> Option<Access> {
     const KERNEL: u16 = 1;
     let of = |at: usize, cpu: usize, address: u64, instruction: u64| -> Option<Access> {
         let (process, thread, time) = (word(body, at)?, word(body, at + 4)?, long(body, at + 8)?);
-        Some(Access::new(
-            (time, address, instruction),
-            (Pid(process), Pid(thread)),
-            word(body, cpu)?,
-        ))
+        let who = (Pid(process), Pid(thread));
+        Some(Access::new(time, address, instruction, who, word(body, cpu)?))
     };
     let access = match source {
         Source::Tracepoint => {

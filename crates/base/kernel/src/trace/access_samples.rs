@@ -354,7 +354,7 @@ fn attributes(linux: &Linux, source: Source, period: u64) -> Result<Vec<Attribut
         Source::Pebs => {
             let kind = unit(linux, "cpu")?;
             let event = |name: &str| -> Result<Attributes> {
-                let (config, config1) = described(linux, name)?;
+                let [config, config1] = described(linux, name)?;
                 let event = Attributes::sampling(Counter::Unit { kind, config }, period);
                 Ok(event.config1(config1).precise().holding(HARDWARE, 0).inherited().user_only())
             };
@@ -381,9 +381,9 @@ fn unit(linux: &Linux, name: &str) -> Result<u32> {
     Ok(u32::try_from(kind).unwrap_or(u32::MAX))
 }
 
-/// `config` and `config1` of an event of the core's unit, as sysfs describes it, such as
+/// `config` and `config1`, the two words of an event of the core's unit, as sysfs describes it, such as
 /// `event=0xcd,umask=0x1,ldlat=3`.
-fn described(linux: &Linux, name: &str) -> Result<(u64, u64)> {
+fn described(linux: &Linux, name: &str) -> Result<[u64; 2]> {
     let path = format!("{DEVICES}/cpu/events/{name}");
     let text = linux.read(&path)?;
     let mut config = [0_u64; 2];
@@ -405,7 +405,7 @@ fn described(linux: &Linux, name: &str) -> Result<(u64, u64)> {
         let first = bits.split(['-', ',']).next().and_then(|first| first.parse::<u32>().ok());
         config[word] |= value.checked_shl(first.ok_or_else(malformed)?).ok_or_else(malformed)?;
     }
-    Ok((config[0], config[1]))
+    Ok(config)
 }
 
 #[cfg(test)]
@@ -429,8 +429,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        assert_eq!(described(&linux, "mem-loads").unwrap(), (0x1cd, 3));
-        assert_eq!(described(&linux, "mem-stores").unwrap(), (0x82d0, 0));
+        assert_eq!(described(&linux, "mem-loads").unwrap(), [0x1cd, 3]);
+        assert_eq!(described(&linux, "mem-stores").unwrap(), [0x82d0, 0]);
         assert_eq!(attributes(&linux, Source::Pebs, 1000).unwrap().len(), 2);
         let error = attributes(&linux, Source::Ibs, 1000).unwrap_err();
         assert!(error.to_string().contains("has none"), "{error}");

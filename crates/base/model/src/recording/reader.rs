@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use super::redact::Redactor;
-use super::{Buffer, META, Meta, Parts, SCHEMA, State, checksum, is_of, parse_part_name, seal};
+use super::{
+    Buffer, META, Meta, PartName, Parts, SCHEMA, State, checksum, is_of, parse_part_name, seal,
+};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, buffers};
 use crate::flow::Source;
@@ -265,8 +267,9 @@ pub(super) fn parts_in(directory: &Path) -> Result<Vec<(u64, PathBuf, u64)>> {
             for entry in entries {
                 let entry = entry.map_err(|error| Error::io("read", directory, error))?;
                 let name = entry.file_name();
-                if let Some((number, sum)) = name.to_str().and_then(parse_part_name) {
-                    parts.push((number, entry.path(), sum));
+                if let Some(PartName { number, checksum }) = name.to_str().and_then(parse_part_name)
+                {
+                    parts.push((number, entry.path(), checksum));
                 }
             }
         }

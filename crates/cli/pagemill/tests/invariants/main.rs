@@ -2,24 +2,26 @@
 //!
 //! | rule | why |
 //! |---|---|
-//! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | a policy is a pure function; the same value runs simulated and live |
-//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | replaying a recording gives what the live system gave |
+//! | `model`, `analysis`, `policy`, `sim` never reach `kernel` nor depend on `libc` and its kin | they are pure |
+//! | `analysis`, `policy`, `sim` name no clock, thread, file or process | a replay gives what the live system gave |
 //! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
-//! | `heap`, `prefault` and `preload-sys` have no dependency (the last: the kernel's constants), the preload libraries only these | what runs inside other programs must not allocate |
+//! | `heap`, `prefault` and `preload-sys` have no dependency, the preload libraries these | none may allocate |
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
-//! | no verb imports a verb, no file travels between crates, and modules of a crate import each other in no circle | each can be read, and moved, by itself |
+//! | no verb imports a verb, no file travels between crates, modules import in no circle | each can be moved alone |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
 //! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
-//! | pages, sources, scripts and settings have at most 120 columns, links lead somewhere, the README and a page of the guide 600 words | people read them |
-//! | evidence begins with its conclusion and has a date, a page of the guide ends with what comes next | the same |
+//! | pages, sources, scripts and settings have at most 120 columns, links lead somewhere | people read them |
+//! | the README and a page of the guide have at most 600 words | the same |
+//! | evidence has its conclusion first, date and machine, a command | a figure without these says nothing |
+//! | a page of the guide ends with what comes next | people read them |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
 //! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |
-//! | no public item of `base`, `see` and `steer` has a pair of plain `u64`, and no signature a process, or a start and an end, that are such | an address and a length, a process and a page look alike |
+//! | `base`, `see` and `steer` have no pair of plain `u64` in a signature or a public item | its halves look alike |
 //! | only the binary depends on `clap` | only it knows flags |
-//! | only the binary prints answers, reads the command's words and ends the process | who calls a library says where to |
-//! | `model`, and what reads what users name, read files whole by `model::whole` | who names the file may have made it |
-//! | a variable that only tests set is read under `cfg!(debug_assertions)`, which no profile of users turns on | who sets it for root's pagemill would lead it elsewhere |
-//! | `forbid(unsafe_code)` everywhere but in `kernel`, `heap`, `preload-sys` and the preload libraries | unsafe has six rooms |
+//! | only the binary prints answers, reads the command's words and ends the process | a library's caller says where |
+//! | `model`, and what reads what users name, read files whole by `model::whole` | who names one may have made it |
+//! | a variable that only tests set is read under `cfg!(debug_assertions)` | it would lead root's pagemill elsewhere |
+//! | `forbid(unsafe_code)` but in `kernel`, `heap`, `preload-sys`, the preload libraries | unsafe is theirs |
 
 #![expect(clippy::unwrap_used, reason = "what cannot be read fails the test")]
 

@@ -4,7 +4,7 @@
 
 use pagemill_model::random::Random;
 use pagemill_policy::tier::Tier;
-use pagemill_policy::tier::place::damos::{Damos, Nodes};
+use pagemill_policy::tier::place::damos::{Damos, NodeMemory, Nodes};
 
 use super::{QUANTUM_NS, State};
 use crate::frames::Frames;
@@ -73,8 +73,8 @@ impl Nodes for SimulatedNodes<'_> {
         self.frames.young(page, now_us, reads_per_us, self.random)
     }
 
-    fn memory(&self) -> (u64, u64) {
-        (self.pages.free() as u64 * self.frame_bytes, self.default_bytes)
+    fn memory(&self) -> NodeMemory {
+        NodeMemory { free: self.pages.free() as u64 * self.frame_bytes, all: self.default_bytes }
     }
 
     fn migrate(&mut self, tier: Tier, frame: usize) {

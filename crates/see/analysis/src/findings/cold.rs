@@ -8,7 +8,7 @@ use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Nanos};
 
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
-use crate::heat::{HeatView, ObjectHeat};
+use crate::heat::{HeatView, LastUse, ObjectHeat};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -106,12 +106,17 @@ struct ColdThreshold {
 }
 
 /// Pages of a histogram over steps.
-fn pages(of: &[(u64, u64)]) -> u64 {
+fn pages(of: &[LastUse]) -> u64 {
     sum(of.iter().map(|(_, pages)| *pages))
 }
 
-/// Pages that were told of early, and by when most of them were used last.
-fn early(of: &[(u64, u64)], heat: &HeatView, when: ColdThreshold) -> (u64, u64) {
+/// Pages that were told of early, and by when most of them were used last, ns.
+struct EarlyPages {
+    pages: u64,
+    since: u64,
+}
+
+fn early(of: &[LastUse], heat: &HeatView, when: ColdThreshold) -> EarlyPages {
     let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
     let all = sum(early.iter().map(|(_, pages)| *pages));
     let mut seen = 0_u64;
@@ -119,12 +124,10 @@ fn early(of: &[(u64, u64)], heat: &HeatView, when: ColdThreshold) -> (u64, u64) 
         seen = seen.saturating_add(*pages);
         seen as f64 >= all as f64 * MOST_OF_THEM
     });
-    (
-        all,
-        last.map_or(0, |(step, _)| {
-            step.saturating_add(1 + when.interval).min(heat.steps).saturating_mul(heat.step)
-        }),
-    )
+    let since = last.map_or(0, |(step, _)| {
+        step.saturating_add(1 + when.interval).min(heat.steps).saturating_mul(heat.step)
+    });
+    EarlyPages { pages: all, since }
 }
 
 fn name(object: &ObjectHeat) -> String {
@@ -140,7 +143,7 @@ fn cold(
     object: &ObjectHeat,
     (all, when): (u64, ColdThreshold),
 ) -> Option<Finding> {
-    let (pages, since) = early(&object.last_touched, heat, when);
+    let EarlyPages { pages, since } = early(&object.last_touched, heat, when);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
     let sure = match object.kind.as_str() {
@@ -175,7 +178,7 @@ fn written_once(
     object: &ObjectHeat,
     (all, when): (u64, ColdThreshold),
 ) -> Option<Finding> {
-    let (written, since) = early(&object.last_written, heat, when);
+    let EarlyPages { pages: written, since } = early(&object.last_written, heat, when);
     // What was not touched later was not read later; pages that were never written are in neither.
     let untouched = object.last_touched.iter().filter(|(step, _)| *step < when.early);
     let pages = written.saturating_sub(sum(untouched.map(|(_, pages)| *pages)));

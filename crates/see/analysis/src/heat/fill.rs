@@ -107,7 +107,7 @@ impl<S: Symbols> HeatFold<S> {
             cells[place[*number]].entry((*slice, *step)).or_default().add(heat);
         }
         for (object, cells) in objects.iter_mut().zip(cells) {
-            object.slices = self.slices(object.bytes).0;
+            object.slices = self.slices(object.bytes).count;
             object.cells =
                 cells.into_iter().map(|((slice, step), heat)| (slice, step, heat)).collect();
             object.cells.sort_by_key(|cell| (cell.0, cell.1));

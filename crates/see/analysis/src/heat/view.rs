@@ -35,6 +35,9 @@ impl Heat {
 /// A cell: part, step, and what happened.
 pub type Cell = (u64, u64, Heat);
 
+/// A step of time, and how many pages were last used in it.
+pub type LastUse = (u64, u64);
+
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObjectHeat {
@@ -62,10 +65,10 @@ pub struct ObjectHeat {
     pub cells: Vec<Cell>,
     /// Its pages that are resident at the end and hold something, by the step in which they were touched last.
     #[serde(default)]
-    pub last_touched: Vec<(u64, u64)>,
+    pub last_touched: Vec<LastUse>,
     /// Those of them that were written, by the step in which that was last.
     #[serde(default)]
-    pub last_written: Vec<(u64, u64)>,
+    pub last_written: Vec<LastUse>,
 }
 
 /// A place in the code.

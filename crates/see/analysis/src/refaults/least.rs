@@ -18,6 +18,13 @@ use pagemill_model::sums::{add, sum};
 /// Stretches that are told apart at the most.
 const STRETCHES: usize = 64;
 
+/// Pages that an interval touched again, so many, and the pages of fast memory that each needs whatever the order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    pub(super) need: u64,
+    pub(super) pages: u64,
+}
+
 /// Takes in intervals, one by one.
 #[derive(Clone, Debug)]
 pub(super) struct LeastFold {
@@ -36,17 +43,16 @@ impl Default for LeastFold {
 }
 
 impl LeastFold {
-    /// An interval touched pages that had been touched before: so many, by what each needs whatever the order, the
-    /// largest need first.
-    pub(super) fn interval(&mut self, again: &[(u64, u64)]) {
+    /// An interval touched pages that had been touched before, the largest need first.
+    pub(super) fn interval(&mut self, again: &[Again]) {
         if self.intervals.is_multiple_of(self.length) {
             self.begin();
         }
         self.intervals += 1;
         let Some(stretch) = self.stretches.last_mut() else { return };
         // Pages of this rank or a later one, and so what this one needs by the second bound.
-        let mut left = sum(again.iter().map(|(_, pages)| *pages));
-        for (need, pages) in again {
+        let mut left = sum(again.iter().map(|group| group.pages));
+        for Again { need, pages } in again {
             let (need, end) = (rounded(*need), left.saturating_sub(*pages));
             while left > end {
                 let key = rounded(left).max(need);
@@ -107,9 +113,9 @@ mod tests {
     }
 
     /// The same by its definition, without rounding.
-    fn slowly(again: &[(u64, u64)], pages: u64) -> u64 {
-        let all: u64 = again.iter().map(|group| group.1).sum();
-        let sure = again.iter().filter(|group| group.0 > pages).map(|group| group.1);
+    fn slowly(again: &[Again], pages: u64) -> u64 {
+        let all: u64 = again.iter().map(|group| group.pages).sum();
+        let sure = again.iter().filter(|group| group.need > pages).map(|group| group.pages);
         sure.sum::<u64>().max(all.saturating_sub(pages))
     }
 
@@ -117,7 +123,7 @@ mod tests {
     fn the_first_half_is_left_out_however_many_intervals_there_are() {
         let mut fold = LeastFold::default();
         for interval in 0..1000 {
-            fold.interval(&[(if interval < 400 { 9 } else { 3 }, 1)]);
+            fold.interval(&[Again { need: if interval < 400 { 9 } else { 3 }, pages: 1 }]);
         }
         assert!(fold.stretches.len() <= STRETCHES);
         let (least, intervals) = fold.second_half();
@@ -132,10 +138,12 @@ mod tests {
             mut again in prop::collection::vec((1_u64..5000, 1_u64..900), 0..6), pages in 0_u64..5000,
         ) {
             again.sort_unstable_by(|a, b| b.cmp(a));
+            let again: Vec<Again> =
+                again.into_iter().map(|(need, pages)| Again { need, pages }).collect();
             let mut fold = LeastFold::default();
             fold.interval(&again);
             let of = fold.after(0);
-            let touches: u64 = again.iter().map(|group| group.1).sum();
+            let touches: u64 = again.iter().map(|group| group.pages).sum();
             prop_assert_eq!(beyond(&of, 0), touches);
             prop_assert!(beyond(&of, pages) <= slowly(&again, pages));
             prop_assert!(beyond(&of, pages) >= slowly(&again, pages + pages / 31 + 1));

@@ -15,6 +15,7 @@
 //! are of bounded size.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pagemill_analysis::faults::label;
 use pagemill_model::sums::sum;
@@ -208,7 +209,7 @@ impl Heat {
         }
     }
 
-    fn touch(&mut self, pid: Pid, bytes: std::ops::Range<u64>, time: Nanos) {
+    fn touch(&mut self, pid: Pid, bytes: Range<u64>, time: Nanos) {
         self.touches = self.touches.saturating_add(1);
         if self.space(pid).is_none() || bytes.is_empty() {
             return;
@@ -267,15 +268,14 @@ impl Heat {
     fn within<'a>(
         &self,
         space: &'a Space,
-        start: u64,
-        end: u64,
+        Range { start, end }: Range<u64>,
     ) -> impl Iterator<Item = Nanos> + use<'a> {
         let last = end.saturating_sub(1).max(start) >> self.shift;
         space.chunks.range(start >> self.shift..=last).map(|(_, time)| *time)
     }
 
     fn weight(&self, space: &Space, start: u64, mapping: &Mapping) -> u64 {
-        let touched = || (self.within(space, start, mapping.end).count() as u64) << self.shift;
+        let touched = || (self.within(space, start..mapping.end).count() as u64) << self.shift;
         mapping.rss.unwrap_or_else(|| touched().min(mapping.end.saturating_sub(start)))
     }
 
@@ -306,7 +306,7 @@ impl Heat {
                 let low = (number as u128 * all / columns as u128).max(from) - from;
                 let high = ((number as u128 + 1) * all / columns as u128).clamp(from, to) - from;
                 let address = |part: u128| start + (part * size / u128::from(bytes)) as u64;
-                let latest = self.within(space, address(low), address(high.max(low))).max();
+                let latest = self.within(space, address(low)..address(high.max(low))).max();
                 cell.touched = cell.touched.max(latest);
                 // Its middle says whose it is.
                 let middle = (2 * number as u128 + 1) * all / (2 * columns as u128);
@@ -334,7 +334,7 @@ impl Heat {
             region.bytes = region.bytes.saturating_add(bytes);
             let warm = mapping.warm().map(|warm| warm.saturating_add(region.warm.unwrap_or(0)));
             region.warm = warm.or(region.warm);
-            let mut times: Vec<Nanos> = self.within(space, start, mapping.end).collect();
+            let mut times: Vec<Nanos> = self.within(space, start..mapping.end).collect();
             times.sort_unstable_by(|a, b| b.cmp(a));
             region.touched = region.touched.max(times.first().copied());
             let mut left = bytes;

@@ -80,7 +80,7 @@ fn root<M: Memory>(words: &mut Words<'_, M>, pair: &[Mapping], ours: &[Range<u64
             if leaf == 0 || leaf % LINE != 0 || leaf > u64::MAX / 2 || !ours.iter().any(inside) {
                 continue;
             }
-            let Some((page, word)) = words.of_leaf(leaf).next() else { continue };
+            let Some(LeafWord { page, word }) = words.of_leaf(leaf).next() else { continue };
             let address = words.word(extents::data_of(word) + 8)?;
             let root = at.checked_sub(address / GIB * 8);
             if address / PAGE % WORDS == page
@@ -93,10 +93,16 @@ fn root<M: Memory>(words: &mut Words<'_, M>, pair: &[Mapping], ours: &[Range<u64
     None
 }
 
+/// What a leaf says of a page, by its number in the GiB.
+struct LeafWord {
+    page: u64,
+    word: u64,
+}
+
 /// The extents that begin in a GiB; none where what is known of them is not in memory.
 fn extents<M: Memory>(words: &mut Words<'_, M>, leaf: u64, gib: u64) -> Option<Vec<Extent>> {
     let (mut all, mut last) = (Vec::new(), 0);
-    for (page, word) in words.of_leaf(leaf).collect::<Vec<_>>() {
+    for LeafWord { page, word } in words.of_leaf(leaf).collect::<Vec<_>>() {
         // The words of a slab's pages are the same.
         if std::mem::replace(&mut last, word) == word {
             continue;
@@ -136,7 +142,7 @@ impl<M: Memory> Words<'_, M> {
     }
 
     /// The words of a leaf that are not zero, by page.
-    fn of_leaf(&mut self, leaf: u64) -> impl Iterator<Item = (u64, u64)> {
+    fn of_leaf(&mut self, leaf: u64) -> impl Iterator<Item = LeafWord> {
         // A word that a program wrote there may be any.
         let end = leaf.checked_add(WORDS * 8).and_then(|end| end.checked_next_multiple_of(PAGE));
         let range = end.map(|end| leaf / PAGE * PAGE..end);
@@ -144,8 +150,9 @@ impl<M: Memory> Words<'_, M> {
         let all = pages.into_iter().flat_map(|page| (page..page + PAGE).step_by(8));
         let inside = all.filter_map(move |at| Some((at, at.checked_sub(leaf)? / 8)));
         let known = inside.filter(|(_, number)| *number < WORDS);
-        let known = known.filter_map(move |(at, number)| Some((number, self.word(at)?)));
-        known.filter(|(_, word)| *word != 0)
+        let known =
+            known.filter_map(move |(at, page)| Some(LeafWord { page, word: self.word(at)? }));
+        known.filter(|known| known.word != 0)
     }
 
     fn word(&mut self, at: u64) -> Option<u64> {

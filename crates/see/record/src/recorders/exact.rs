@@ -18,7 +18,7 @@ use pagemill_kernel::{clock, poll};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::Writer;
-use pagemill_model::{Event, Nanos, Pid};
+use pagemill_model::{Event, Nanos, PageRange, Pid};
 use pagemill_tracer::exact::{self, Collector, Emulator, EmulatorEvent, Use};
 use tempfile::TempDir;
 
@@ -118,7 +118,7 @@ struct Process {
     names: Vec<Mapping>,
     /// Memory of the program by start: end and protection.
     ranges: BTreeMap<u64, (u64, u64)>,
-    heap: (u64, u64),
+    heap: PageRange,
     stack: u64,
     told: HashMap<u64, (u64, String)>,
 }
@@ -174,12 +174,12 @@ impl<'a> Exact<'a> {
             }
             EmulatorEvent::Range { process, start, end, protection } => {
                 let known = self.processes.entry(process).or_default();
-                known.put(start, end, protection);
+                known.put(PageRange::new(start..end), protection);
             }
             EmulatorEvent::Heap { process, start, end } => {
                 let known = self.processes.entry(process).or_default();
-                known.heap = (start, end);
-                known.put(start, end, 3);
+                known.heap = PageRange::new(start..end);
+                known.put(PageRange::new(start..end), 3);
             }
             EmulatorEvent::Stack { process, address } => {
                 let known = self.processes.entry(process).or_default();
@@ -303,8 +303,8 @@ impl<'a> Exact<'a> {
 }
 
 impl Process {
-    /// Memory of the program from `start` to `end`, in the place of what was there.
-    fn put(&mut self, start: u64, end: u64, protection: u64) {
+    /// Memory of the program, in the place of what was there.
+    fn put(&mut self, PageRange { start, end }: PageRange, protection: u64) {
         let before: Vec<(u64, (u64, u64))> = self
             .ranges
             .range(..end)
@@ -327,9 +327,9 @@ impl Process {
 
     /// The program's memory in pieces of one name each.
     fn named(&self) -> Vec<Mapping> {
-        let piece = |start: u64, end: u64, protection: u64, name: &str, inode: u64| Mapping {
-            start,
-            end,
+        let mapping = |of: PageRange, protection: u64, name: &str, inode: u64| Mapping {
+            start: of.start,
+            end: of.end,
             read: protection & 1 != 0,
             write: protection & 2 != 0,
             execute: protection & 4 != 0,
@@ -351,7 +351,7 @@ impl Process {
                     Some(mapping) => (mapping.start, "", 0),
                     None => (end, "", 0),
                 };
-                let (heap, heap_end) = self.heap;
+                let PageRange { start: heap, end: heap_end } = self.heap;
                 let (until, name) = match () {
                     () if heap <= at && at < heap_end => (until.min(heap_end), "[heap]"),
                     () if at < heap && heap < until => (heap, name),
@@ -365,7 +365,7 @@ impl Process {
                     "[heap]" if !(heap <= at && at < heap_end) => "",
                     name => name,
                 };
-                all.push(piece(at, until, protection, name, inode));
+                all.push(mapping(PageRange::new(at..until), protection, name, inode));
                 at = until;
             }
         }
@@ -379,7 +379,8 @@ mod tests {
 
     #[test]
     fn the_programs_memory_is_named_by_what_the_emulator_maps() {
-        let mut process = Process { heap: (0x5000, 0x6000), stack: 0x9800, ..Process::default() };
+        let mut process =
+            Process { heap: PageRange::new(0x5000..0x6000), stack: 0x9800, ..Process::default() };
         process.names = [
             "1000-3000 r-xp 00000000 fe:00 7 /bin/program",
             "3000-7000 rw-p 00000000 00:00 0",
@@ -389,11 +390,11 @@ mod tests {
         .iter()
         .filter_map(|line| Mapping::parse(line))
         .collect();
-        process.put(0x1000, 0x4000, 5);
-        process.put(0x4000, 0x8000, 3);
-        process.put(0x9000, 0xa000, 3);
+        process.put(PageRange::new(0x1000..0x4000), 5);
+        process.put(PageRange::new(0x4000..0x8000), 3);
+        process.put(PageRange::new(0x9000..0xa000), 3);
         // Replaces the end of the first.
-        process.put(0x3000, 0x4000, 3);
+        process.put(PageRange::new(0x3000..0x4000), 3);
         let named: Vec<(u64, u64, String)> =
             process.named().into_iter().map(|piece| (piece.start, piece.end, piece.name)).collect();
         let expected = [

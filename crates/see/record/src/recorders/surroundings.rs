@@ -121,7 +121,7 @@ impl Surroundings {
             .function(there)
             .filter(|function| there - function.start <= LONG && there - function.start <= at)
             .and_then(|function| file.bytes(function.start..there));
-        let block = before.and_then(|before| block(&file, before, &bytes, (at, there)));
+        let block = before.and_then(|before| block(&file, before, &bytes, at, there));
         Some(DecodedSite { begins: at, bytes, site: Site { ahead, behind: block } })
     }
 
@@ -147,7 +147,7 @@ impl Surroundings {
         if file.bytes(function.start..there)? != before {
             return None;
         }
-        let block = block(&file, &before, following, (at, there))?;
+        let block = block(&file, &before, following, at, there)?;
         // What is looked at again is what was used.
         let used = block.last().map_or(0, |first| (at - first.ip()) as usize);
         Some((before.split_off(before.len() - used), block))
@@ -205,7 +205,8 @@ fn block(
     file: &FileCode,
     before: &[u8],
     following: &[u8],
-    (at, there): (u64, u64),
+    at: u64,
+    there: u64,
 ) -> Option<Vec<iced_x86::Instruction>> {
     let code = [before, &following[..following.len().min(LONGEST)]].concat();
     let slid = at.wrapping_sub(there);

@@ -34,12 +34,12 @@ use pagemill_kernel::settings::damon::{
 use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::page::HUGE;
-use pagemill_model::{Actuator, Bytes, Event, Nanos, Pid, TierDecision, TierOutcome};
+use pagemill_model::{Actuator, Bytes, Event, Nanos, PageRange, Pid, TierDecision, TierOutcome};
 use pagemill_policy::tier::place::damos;
 use pagemill_policy::tier::track::damon;
 
 use super::Tiers;
-use super::pages::Shared;
+use super::pages::{Page, Shared};
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 
 /// Why a page did not move, as `page_kept` numbers it.
@@ -66,9 +66,15 @@ pub enum SkipReason {
 pub const KEPT: [&str; 7] =
     ["moved", "rate limit", "shared", "gone or locked", "no room", "busy", "other"];
 
-fn moves(decision: &TierDecision) -> impl Iterator<Item = (u64, u64)> + '_ {
+/// A page by its number, and the tier that it is to move to.
+struct Move {
+    page: u64,
+    to: u64,
+}
+
+fn moves(decision: &TierDecision) -> impl Iterator<Item = Move> + '_ {
     let list = |list: &'_ Option<Vec<u64>>| list.clone().unwrap_or_default();
-    list(&decision.page).into_iter().zip(list(&decision.to))
+    list(&decision.page).into_iter().zip(list(&decision.to)).map(|(page, to)| Move { page, to })
 }
 
 /// An outcome under construction.
@@ -106,7 +112,7 @@ fn filtered(
     mut keep: impl FnMut(u64) -> Option<SkipReason>,
 ) -> TierOutcome {
     let verdicts: Vec<(u64, u64, Option<SkipReason>)> =
-        moves(decision).map(|(page, to)| (page, to, keep(page))).collect();
+        moves(decision).map(|Move { page, to }| (page, to, keep(page))).collect();
     if verdicts.iter().all(|(.., kept)| kept.is_none()) {
         return inner.apply(decision);
     }
@@ -177,15 +183,15 @@ impl Actuator for MovePages {
         let quantum = decision.quantum.unwrap_or(0);
         let mut outcome = outcome(decision, "move-pages");
         outcome.applied = Some(1);
-        for (number, to) in moves(decision) {
+        for Move { page: number, to } in moves(decision) {
             let to = usize::from(to != 0);
-            let place =
-                self.pages.borrow().get(number).map(|page| (page.pid, page.start, page.end));
-            let Some((pid, start, end)) = place else {
+            let of = |page: &Page| (page.pid, PageRange::new(page.start..page.end));
+            let place = self.pages.borrow().get(number).map(of);
+            let Some((pid, range)) = place else {
                 push(&mut outcome, number, 0, SkipReason::Gone);
                 continue;
             };
-            let (moved, kept) = move_range(pid, start, end, self.tiers.0[to]);
+            let (moved, kept) = move_range(pid, range, self.tiers.0[to]);
             if moved > 0 {
                 let sum = if to == 0 { &mut outcome.promoted } else { &mut outcome.demoted };
                 add(sum, moved);
@@ -207,9 +213,9 @@ impl Actuator for MovePages {
 }
 
 /// Moves what there is of a range to a node: bytes that moved, and what kept the rest.
-fn move_range(pid: Pid, start: u64, end: u64, node: u32) -> (u64, SkipReason) {
+fn move_range(pid: Pid, range: PageRange, node: u32) -> (u64, SkipReason) {
     let size = pagemill_kernel::page_size() as u64;
-    let addresses: Vec<u64> = (start..end).step_by(size as usize).collect();
+    let addresses: Vec<u64> = (range.start..range.end).step_by(size as usize).collect();
     let Ok(before) = move_pages::locate(pid, &addresses) else { return (0, SkipReason::Gone) };
     let elsewhere = |place: &Place| matches!(place, Place::Node(at) if *at != node);
     let candidates: Vec<u64> = addresses
@@ -265,7 +271,7 @@ impl Actuator for DryRun {
     fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
         let mut outcome = outcome(decision, "none");
         outcome.applied = Some(0);
-        for (number, to) in moves(decision) {
+        for Move { page: number, to } in moves(decision) {
             let page = self.pages.borrow().get(number).map(|page| (page.pid, page.start, page.end));
             let Some((pid, start, end)) = page else {
                 push(&mut outcome, number, 0, SkipReason::Gone);
@@ -312,7 +318,7 @@ impl Damos {
 /// Bytes a second that DAMON may move for a decision: no more than `rate` of them.
 fn allowance(decision: &TierDecision, rate: Bytes, quantum: Duration) -> Moves {
     let mut bytes = [0_u64; 2];
-    moves(decision).for_each(|(_, to)| bytes[usize::from(to != 0)] += HUGE);
+    moves(decision).for_each(|page| bytes[usize::from(page.to != 0)] += HUGE);
     let per_second = |bytes: u64| (bytes as f64 / quantum.as_secs_f64()) as u64;
     let relief = matches!((decision.aim, decision.share), (Some(aim), Some(share)) if aim < share);
     let mut moves = Moves::default();
@@ -630,7 +636,7 @@ mod tests {
     impl Actuator for Fake {
         fn apply(&mut self, decision: &TierDecision) -> TierOutcome {
             let mut outcome = outcome(decision, "fake");
-            for (page, _) in moves(decision) {
+            for Move { page, .. } in moves(decision) {
                 self.0.push(page);
                 push(&mut outcome, page, HUGE, SkipReason::No);
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!  growth   ──base──┬──base──┬─settling─┬──fault-64k──┬─settling─┬──fault-2m──┬─ …      a piece each
 //!                   ▼        ▼                        ▼                       ▼
-//!  counters ──► Course::advance: cost of the piece ──► Trials, a field of the view ──► Policy::decide ──► Course::begin
+//!  counters ──► Course::advance: cost of the piece ──► Trials, in the view ──► Policy::decide ──► Course::begin
 //! ```
 //!
 //! | word | meaning |
@@ -14,7 +14,7 @@
 //! | tally | the costs of an arm's last [`KEPT`] pieces |
 //! | settling | after a change of arm the growth that still finds what the last one has provided; it counts for none |
 //! | trial | a piece under another arm than the one that is best |
-//! | stake | what a trial may cost beyond the best: the look that finds more ends it, with what it has cost until then |
+//! | stake | what a trial may cost beyond the best: the look that finds more ends it, with what it has cost by then |
 //! | charged | what pieces under other arms than the one that was best have cost more than that one, so far |
 //!
 //! A decision stays a function of its view: all that a policy may remember is in [`Trials`], which is plain numbers and

@@ -26,9 +26,11 @@ impl Access {
     /// None of the processor's error codes for faults on a program's memory.
     const UNKNOWN_KIND: u32 = 1 << 14;
 
-    /// A fault at (time, address, instruction) of (process, thread) on a processor.
+    /// A fault of (process, thread) on a processor.
     pub(crate) fn new(
-        (time, address, instruction): (u64, u64, u64),
+        time: u64,
+        address: u64,
+        instruction: u64,
         (process, thread): (Pid, Pid),
         cpu: u32,
     ) -> Self {

@@ -35,6 +35,15 @@ pub const FREE_BP: u64 = 50;
 /// The greatest score of a region.
 const MOST_SCORE: u32 = 99;
 
+/// Memory of a node, bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeMemory {
+    /// What is free of it.
+    pub free: u64,
+    /// All of it.
+    pub all: u64,
+}
+
 /// The two nodes, as DAMON's threads see and change them.
 pub trait Nodes {
     /// Frames of a tier.
@@ -45,8 +54,8 @@ pub trait Nodes {
     fn make_old(&mut self, tier: Tier, frame: usize, now_us: u64);
     /// Whether a frame holds a page whose accessed bit is set.
     fn young(&mut self, tier: Tier, frame: usize, now_us: u64) -> bool;
-    /// Free bytes of the default tier's node, and all of them.
-    fn memory(&self) -> (u64, u64);
+    /// Memory of the default tier's node.
+    fn memory(&self) -> NodeMemory;
     /// Moves the page of a frame to the other tier, if there is one and room for it.
     fn migrate(&mut self, tier: Tier, frame: usize);
 }
@@ -154,7 +163,7 @@ impl Thread {
     }
 
     fn act(&mut self, now_us: u64, nodes: &mut dyn Nodes) {
-        let (free, all) = nodes.memory();
+        let NodeMemory { free, all } = nodes.memory();
         let part_bp = |part: u64| part * WHOLE_BP / all.max(1);
         let score = match self.node {
             Tier::Alternate => part_bp(all - free) * WHOLE_BP / USED_BP,
@@ -283,9 +292,9 @@ mod tests {
             self.pages[tier as usize][frame] == Some(true)
         }
 
-        fn memory(&self) -> (u64, u64) {
+        fn memory(&self) -> NodeMemory {
             let free = self.pages[0].iter().filter(|page| page.is_none()).count() as u64;
-            (free * self.bytes, self.pages[0].len() as u64 * self.bytes)
+            NodeMemory { free: free * self.bytes, all: self.pages[0].len() as u64 * self.bytes }
         }
 
         fn migrate(&mut self, tier: Tier, frame: usize) {
