@@ -3,11 +3,14 @@
 //!
 //! | function | why |
 //! |---|---|
-//! | `mmap`, `mmap64` | a new mapping is looked at when it is made, not when the helper next looks around; one with no room for a huge page is advised at once, so that its faults bring 64 KiB |
+//! | `mmap`, `mmap64` | a new mapping is looked at when it is made, not when the helper next looks around |
 //! | `madvise`, `prctl` | where the program does not want huge pages |
 //! | `mremap` | refused for a range of two mappings: what we advised in part is advised as a whole then |
 //! | `mlockall` | locked memory is not added to: the helper ends |
-//! | `syscall`, `prctl` | where the program filters its system calls: from then on its threads make none of ours, and a filter for all threads finds the helper gone |
+//! | `syscall`, `prctl` | where the program filters its system calls |
+//!
+//! A mapping with no room for a huge page is advised at once, so that its faults bring 64 KiB. From a filter of system
+//! calls on the program's threads make none of ours, and a filter for all threads finds the helper gone.
 //!
 //! The C library's own calls do not come by here. What `malloc` maps for one block [`crate::blocks`] tells; the rest
 //! (`brk`, arenas of threads) the helper finds by itself.

@@ -3,13 +3,16 @@
 //!
 //! | figure | what |
 //! |---|---|
-//! | setup | facts of the evaluation's set-up that no scored figure contains: the antagonist alone, the default tier's latency under load, the artifact's sample log |
+//! | setup | facts of the evaluation's set-up that no scored figure contains |
 //! | 4 | GUPS, the three systems without and with Colloid and the best static placement, by background load |
-//! | 6a, 6b, 6c | GUPS under HeMem, MEMTIS, TPP: throughput with Colloid over throughput without, by unloaded latency of the alternate tier and background load |
-//! | 7 | dynamics: the hot set moves, the antagonist starts; time to recover and regret against the best static placement |
+//! | 6a, 6b, 6c | GUPS under HeMem, MEMTIS, TPP: throughput with Colloid over throughput without |
+//! | 7 | dynamics: the hot set moves, the antagonist starts; time to recover, regret against the best static one |
 //! | 8a, 8b, 8c | `PageRank`, Silo, `CacheLib` under TPP without and with Colloid |
 //! | 6c+thp, 8b+thp | 6c and 8b where the kernel's pages are of 2 MiB, and 8b under MEMTIS, whose are so |
 //! | regret | what placers lose against brute force over random machines, loads at rest and that change |
+//!
+//! The facts of the set-up are the antagonist alone, the default tier's latency under load, and the artifact's sample
+//! log; figure 6 is by unloaded latency of the alternate tier and background load.
 //!
 //! Parameters live in the machine file and in `sim::workload`; nothing here adjusts any of them.
 

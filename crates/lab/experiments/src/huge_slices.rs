@@ -4,7 +4,8 @@
 //! ```text
 //!  for each program:
 //!    measured      advise --places ──► benefit of each slice, profile
-//!    profiles, N   profile, made wrong in each way ──► the chunks that a huge page pays in ──► a run of each ──► CPU time
+//!    profiles, N   profile, made wrong in each way ──► the chunks that a huge page pays in ──► a run of each
+//!                  ──► CPU time
 //! ```
 //!
 //! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is

@@ -12,7 +12,8 @@
 //!                         cell: start in its own memory cgroup, sample, finish ──► results/…/cells.csv, samples/
 //!                           │
 //!                           ▼
-//!                         summary: medians, ratios, intervals, verdicts ──► terminal, report.txt, summary.json, report.html
+//!                         summary: medians, ratios, intervals, verdicts
+//!                                  ──► terminal, report.txt, summary.json, report.html
 //! ```
 //!
 //! Always true: a published number is shown, and compared with at the very end; it never enters a

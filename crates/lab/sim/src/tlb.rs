@@ -3,7 +3,8 @@
 //! ```text
 //!   first level    base pages | huge pages      each set associative, least recently used
 //!   second level   both together                a hit costs a little
-//!   walk           the rest                     costs more for base pages: one level deeper, and their tables miss caches
+//!   walk           the rest                     costs more for base pages: one level deeper, and their tables
+//!                                               miss caches
 //! ```
 //!
 //! Always true: a page that was just looked up hits the first level; a buffer never holds more than its entries.

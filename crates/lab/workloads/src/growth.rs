@@ -2,8 +2,10 @@
 //!
 //! | name | shape | full size | after |
 //! |---|---|---|---|
-//! | `growing-server` | each request fills one new page and reads 16 random places of what is there; each request timed | 800 MiB | a server that takes data in |
-//! | `thp-ubmk` | touches a mapping page by page, each touch timed, then random reads | 4 GiB | `thp_ubmk` of CBMM (ATC 2022) |
+//! | `growing-server` | each request fills a page and reads 16 random places | 800 MiB | a server that takes data in |
+//! | `thp-ubmk` | touches a mapping page by page, then random reads | 4 GiB | `thp_ubmk` of CBMM (ATC 2022) |
+//!
+//! Each request, and each touch, is timed.
 //!
 //! Both map their memory by themselves and record into memory that was touched before. Time between requests (`think`)
 //! is spent, not slept.

@@ -2,8 +2,9 @@
 //! where they were is sampled.
 //!
 //! ```text
-//!   runs without huge pages   walks W0, cycles in the kernel K0      one more, sampled: s_j of the walks were in slice j
+//!   runs without huge pages   walks W0, cycles in the kernel K0
 //!   runs with all on them     walks W1, cycles in the kernel K1
+//!   one more run, sampled     s_j of the walks were in slice j
 //!
 //!   b_j = (W0 - W1) s_j / Σ s  +  (K0 - K1) p_j / Σ p                 p_j: base pages used in slice j
 //! ```

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `bpf` | all of it, inside system calls too | CAP_BPF and CAP_PERFMON, or root |
 //! | `perf-tracepoint` | the same, at a higher price | CAP_PERFMON, or root, and tracefs |
-//! | `perf-software` | not whether it was a write; for users, not inside system calls | `perf_event_paranoid` of 2 or less |
+//! | `perf-software` | no writes as such; for users, not inside system calls | `perf_event_paranoid` of 2 or less |
 //! | `scan` | nothing: the page tables alone | nothing |
 //!
 //! Pages do not depend on it: which were touched is what the page tables say. On the two lower ones they say

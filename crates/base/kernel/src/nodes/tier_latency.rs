@@ -2,8 +2,10 @@
 //!
 //! | unit | counts | latency |
 //! |---|---|---|
-//! | Intel CHA (Ice Lake, Sapphire and Emerald Rapids) | at every clock, reads under way that missed the last level cache; and reads begun | occupancy / inserts, in clocks (Little's law) |
+//! | Intel CHA | at every clock, reads under way; and reads begun | occupancy / inserts, in clocks (Little's law) |
 //! | AMD L3 (Zen 4, Zen 5) | time of sampled reads, and how many were sampled | 10 ns × time / samples |
+//!
+//! The CHAs are those of Ice Lake, Sapphire and Emerald Rapids, and count reads that missed the last level cache.
 //!
 //! Reads are told apart by where their memory is: on this socket, or on another node. Every second CHA
 //! counts the near memory and the others the far one, since addresses are spread over all of them

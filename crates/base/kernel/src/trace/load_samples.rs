@@ -2,8 +2,11 @@
 //!
 //! | unit | samples | event |
 //! |---|---|---|
-//! | Intel PEBS (Skylake server and newer) | every [`PERIOD`]th load that missed the last level cache | `MEM_LOAD_RETIRED.L3_MISS`: event 0xd1, umask 0x20 |
-//! | AMD IBS (`ibs_op`) | every [`PERIOD`]th operation; where the unit can tell (Zen 4), only those that missed the L3 | `l3missonly`, else `cnt_ctl` |
+//! | Intel PEBS | every [`PERIOD`]th load that missed the last level cache | `MEM_LOAD_RETIRED.L3_MISS` |
+//! | AMD IBS (`ibs_op`) | every [`PERIOD`]th operation, of those that missed the L3 | `l3missonly`, else `cnt_ctl` |
+//!
+//! PEBS: Skylake server and newer, event 0xd1, umask 0x20. IBS: before Zen 4 the unit cannot tell misses, and all
+//! operations are sampled.
 //!
 //! One event and one ring for each processor, which needs `CAP_PERFMON`; whose loads they are is in each
 //! sample. What finds no room in a ring is counted as lost.

@@ -3,13 +3,14 @@
 //!
 //! | processor | event | counts |
 //! |---|---|---|
-//! | Intel, Skylake to Ice Lake | `dtlb_load_misses.walk_active`, `dtlb_store_misses.walk_active` | cycles, as the published profiler did |
+//! | Intel, Skylake to Ice Lake | `dtlb_load_misses.walk_active`, `dtlb_store_misses.walk_active` | cycles |
 //! | Intel, Golden Cove and later | the same by other numbers | cycles |
 //! | AMD, Zen | `ls_l1_d_tlb_miss.all_l2_miss` | walks |
 //! | others | the kernel's `dTLB-load-misses` and `dTLB-store-misses` | misses |
 //!
-//! What a walk takes where only walks are counted is measured: by dependent random reads on base and on huge pages
-//! ([`crate::memory::huge_costs`]). The same reads are the self test: events that count none of them are not used.
+//! Cycles are what the published profiler counted. What a walk takes where only walks are counted is measured: by
+//! dependent random reads on base and on huge pages ([`crate::memory::huge_costs`]). The same reads are the self test:
+//! events that count none of them are not used.
 //!
 //! Always true: only user mode counts as walks; where counters took turns, counts are scaled.
 

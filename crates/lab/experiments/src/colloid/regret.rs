@@ -7,7 +7,8 @@
 //!
 //! | drawn from the seed | range |
 //! |---|---|
-//! | unloaded latencies, channels, link | default 60 to 110 ns, 2 to 10; alternate 100 to 300 ns, 1 to 8; 1 to 6 flits a ns |
+//! | unloaded latencies, channels | default 60 to 110 ns, 2 to 10; alternate 100 to 300 ns, 1 to 8 |
+//! | link | 1 to 6 flits a ns |
 //! | memory of the default tier | 8 to 60 GiB, which bounds the share |
 //! | program | updates of 64, 256 or 1024 bytes in 72 GiB, 4 to 24 threads; 90 % of them in a hot set of 2 to 20 GiB |
 //! | antagonist | 0 to 3 steps of the machine's cores |

@@ -2,12 +2,15 @@
 //!
 //! | name | kernel | how | how a result is verified |
 //! |---|---|---|---|
-//! | `gap-bfs` | breadth-first search | from the frontier or towards it, whichever has fewer edges | a serial search: each parent is a neighbour one step nearer |
+//! | `gap-bfs` | breadth-first search | from or towards the frontier | each parent is a neighbour one step nearer |
 //! | `gap-sssp` | shortest paths | delta-stepping | no edge shortens a path, each path has its last edge |
-//! | `gap-pr` | PageRank | each vertex pulls from its neighbours | one more iteration, pushed, changes less than the tolerance |
-//! | `gap-cc` | connected components | Afforest: subgraph sampling | edges join equal labels, and as many labels as serial searches find components |
+//! | `gap-pr` | PageRank | pulled from neighbours | one more iteration, pushed, changes less than the tolerance |
+//! | `gap-cc` | connected components | Afforest: subgraph sampling | edges join equal labels; their number |
 //! | `gap-bc` | betweenness centrality | Brandes, four sources | the same by Brandes' serial algorithm |
 //! | `gap-tc` | triangles | merging of ordered rows, hubs first | counted by marks over rows ordered by degree |
+//!
+//! A breadth-first step goes whichever way has fewer edges. Steps to the source, and the number of components, are held
+//! against serial searches.
 //!
 //! Written from Beamer, Asanović and Patterson, *The GAP Benchmark Suite*, arXiv 1508.03619, and the papers that it
 //! names, not from its text. Graphs are undirected: `--graph` kronecker or uniform, `--degree` edges for each vertex

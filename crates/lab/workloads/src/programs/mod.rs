@@ -2,7 +2,7 @@
 //!
 //! | name | shape | after |
 //! |---|---|---|
-//! | `larson` | each thread replaces random blocks, then hands all of them to a new thread | Larson and Krishnan, ISMM 1998 |
+//! | `larson` | each thread replaces random blocks, then hands all to a new one | Larson and Krishnan, ISMM 1998 |
 //! | `xmalloc` | producers allocate, consumers free | Lever and Boreham, 2000 |
 //! | `alloc-test` | one thread frees and allocates at random slots, small sizes favoured | the program of that name |
 //! | `cfrac` | factors a number by continued fractions, every bignum on the heap | Zorn's suite, 1993 |
@@ -16,7 +16,7 @@
 //! | `astar`, `events` | ways across a map; a network of queues | 473.astar, 471.omnetpp |
 //! | `matrix`, `hog`, `mix` | a matrix product and much memory, side by side | CBMM's mixed workload |
 //! | `ycsb-redis`, `ycsb-memcached` | a client with histograms of latency | YCSB, SoCC 2010 |
-//! | `slices` | parts of memory chased, streamed or left alone: what huge pages are worth where is known | the question of a profiler |
+//! | `slices` | parts of memory chased, streamed or left alone, of known benefit | the question of a profiler |
 //! | `canneal` | a circuit placed by simulated annealing: random reads over a large netlist | PARSEC |
 //! | `fmm` | particles that attract each other, by the fast multipole method | SPLASH-2 |
 //! | `streamcluster` | a stream of points clustered in chunks: each step reads the whole chunk | PARSEC |

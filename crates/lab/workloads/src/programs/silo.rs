@@ -1,9 +1,10 @@
 //! `silo-ycsb` and `silo-tpcc`: a store in memory whose transactions are optimistic (Silo, SOSP 2013).
 //!
-//! | name | transactions | what is checked |
-//! |---|---|---|
-//! | `silo-ycsb` | one step of a YCSB workload each (`--mix`) on 1 M records of 100 bytes | each record read is whole; the records count the updates, and are as many as were inserted; a history of transactions of four steps has a serial order |
-//! | `silo-tpcc` | the five of TPC-C, 8 warehouses | consistency conditions 1 to 12, and that what was done is there; a history has a serial order |
+//! - `silo-ycsb`: one step of a YCSB workload each (`--mix`) on 1 M records of 100 bytes. Checked: each record read is
+//!   whole; the records count the updates, and are as many as were inserted; a history of transactions of four steps
+//!   has a serial order.
+//! - `silo-tpcc`: the five transactions of TPC-C, 8 warehouses. Checked: consistency conditions 1 to 12, and that what
+//!   was done is there; a history has a serial order.
 //!
 //! Written from the paper; records are found by their number instead of a tree, see [`store`]. `operations` counts
 //! committed transactions.

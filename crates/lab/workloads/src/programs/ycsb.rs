@@ -5,7 +5,10 @@
 //! | records | 100,000 of 1,000 bytes, loaded first; scaled by `--scale`, as are 1 M operations |
 //! | `--mix` | the core workloads A to F, or `mongodb`; scans (E) need an index, which memcached has none of |
 //! | `--threads` | connections, one thread each |
-//! | `--rate` | operations per second of all connections (open loop): latency counts from when an operation should have begun; without it, each connection sends when it has the last answer (closed loop) |
+//! | `--rate` | operations per second of all connections (open loop); without it, a closed loop |
+//!
+//! In an open loop latency counts from when an operation should have begun; in a closed one each connection sends when
+//! it has the last answer.
 //!
 //! Check: each value read is one that was written for its key, whole, no older than what had been acknowledged before
 //! the read and no newer than what had been sent by its end; no acknowledged record is missing. What was updated or

@@ -5,10 +5,12 @@
 //!  compact    the kernel's compaction of all zones, which may give up: large pages of the page cache find no
 //!             block to move to, and it stops there (`contended`)
 //!  sweep      the pool of reserved huge pages asks for all that free memory could hold, again and again: each
-//!             request compacts for itself and reclaims a little if it must, and goes on behind the page at which the one before gave
-//!             up; then the pool is given back. Nobody touches the pages, so the sweep costs no zeroing, and no memory in the end
+//!             request compacts for itself and reclaims a little if it must, and goes on behind the page at which the
+//!             one before gave up; then the pool is given back. Nobody touches the pages, so the sweep costs no
+//!             zeroing, and no memory in the end
 //!  drain      as before
-//!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files, and slabs that are empty then
+//!  drop       if all that was not enough: clean files go, and if that was not enough names and attributes of files,
+//!             and slabs that are empty then
 //! ```
 //!
 //! Compacting and sweeping go on in turns while the score is above the goal and a round helps, and again after

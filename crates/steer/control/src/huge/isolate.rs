@@ -2,13 +2,16 @@
 //!
 //! | policy | the kernel gives huge pages | by |
 //! |---|---|---|
-//! | `linux-always` | at every first touch | the setting `always`; borrowed (root) where the system has another |
+//! | `linux-always` | at every first touch | the setting `always` |
 //! | `linux-madvise` | where the program asks | `prctl(PR_SET_THP_DISABLE, EXCEPT_ADVISED)`, kernel 6.18 |
-//! | `linux-64k` | where the program asks; elsewhere 64 KiB at every first touch | the setting `always` of that size; borrowed (root) where it has another |
+//! | `linux-64k` | where the program asks; elsewhere 64 KiB at every first touch | the setting `always` of that size |
 //! | `linux-never` | nowhere | `prctl(PR_SET_THP_DISABLE)` |
 //! | the others | where the program or the library asks | as `linux-madvise` |
-//! | `auto` | as without this; where programs begin with pages of 64 KiB, those at every first touch | nothing; the setting `always` of that size, borrowed (root) |
-//! | `cbmm+`, `auto` besides | 64 KiB where the program or the library asks, and no larger page fits | the setting `madvise` of that size; borrowed (root) where it is `never` |
+//! | `auto` | as without this | nothing |
+//! | the same, where programs begin with 64 KiB | those at every first touch | the setting `always` of that size |
+//! | `cbmm+`, `auto` besides | 64 KiB where asked for and no larger page fits | the setting `madvise` of that size |
+//!
+//! A setting that the system has otherwise is borrowed, by root (`madvise`, where it is `never`).
 //!
 //! The `prctl` is one of the program and its descendants and changes nothing for others. Where the kernel does not
 //! have the flag, the system's setting `madvise` does as well; with `always` in force the kernel then takes part.

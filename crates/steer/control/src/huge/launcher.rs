@@ -11,10 +11,12 @@
 //! | `pool` | the same, zeroed beforehand in the library's pool and moved into place |
 //! | `ahead-64k` | the same with pages of 64 KiB, for which the system's setting is borrowed ([`super::isolate`]) |
 //! | `ahead-4k` | base pages ahead of it |
-//! | `fault-64k` | pages of 64 KiB at the program's own faults: chunks in which no huge page fits any more are advised |
+//! | `fault-64k` | pages of 64 KiB at the program's own faults: chunks with no room for a huge page are advised |
 //! | `huge`, `fault-2m` | `MADV_HUGEPAGE`: the program's own faults bring huge pages |
 //! | `collapse` | `process_madvise(MADV_COLLAPSE)` from here; by the library where that needs rights that we lack |
-//! | `demote` | `process_madvise(MADV_COLD)` on a part of it, for which the kernel breaks it up and, since 6.12, gives its zeros back; looked for where memory is short |
+//! | `demote` | `process_madvise(MADV_COLD)` on a part of it, where memory is short |
+//!
+//! For `MADV_COLD` on a part of a huge page the kernel breaks it up and, since 6.12, gives its zeros back.
 //!
 //! Nothing of it stops the program, and nothing needs undoing: the board goes, and with it the orders.
 

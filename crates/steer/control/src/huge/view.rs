@@ -3,13 +3,16 @@
 //! | figure | from |
 //! |---|---|
 //! | free blocks, memory in use | the machine, every 50 ms |
-//! | load | the average of the last minute; for `cbmm+`, whose helpers work for milliseconds, the CPUs that others than its helpers kept busy in the last 0.2 s |
-//! | costs | the last of this boot (`plan --costs`; `auto` does without rather than wait for them), renewed each hour after a run of a minute or more; of pages and collapses, what the library measures as it works |
+//! | load | the average of the last minute; for `cbmm+` the CPUs that others kept busy in the last 0.2 s |
+//! | costs | the last of this boot (`plan --costs`); of pages and collapses, what the library measures |
 //! | growth | the library |
 //! | a stall | [`STALL_NS`], modelled; once the library has made huge pages, part of what those cost |
 //! | pages that will be touched | all, while a region grows in order; modelled |
 //! | pool, bloat | the library |
 //! | benefit of a huge page | the profile; absent without one |
+//!
+//! The helpers of `cbmm+` work for milliseconds, and count for none of its load. Costs are renewed each hour, after a
+//! run of a minute or more; `auto` does without rather than wait for them.
 
 use std::time::{Duration, Instant};
 

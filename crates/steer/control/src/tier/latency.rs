@@ -2,13 +2,13 @@
 //!
 //! | source | latency | reads | where |
 //! |---|---|---|---|
-//! | `uncore` | occupancy over inserts of Intel's CHAs | all | Ice Lake, Sapphire and Emerald Rapids, on the metal, as root |
-//! | `amd-l3` | AMD's sampled L3 misses | none (samples) | Zen 4 and 5, on the metal, as root |
+//! | `uncore` | occupancy over inserts of Intel's CHAs | all | Ice Lake, Sapphire and Emerald Rapids, on the metal |
+//! | `amd-l3` | AMD's sampled L3 misses | none (samples) | Zen 4 and 5, on the metal |
 //! | `probe` | a pointer chase in each node | none | anywhere |
 //! | `replay:FILE` | a script | optional | tests, what-if |
 //! | `none` | unknown | none | for policies that do not balance |
 //!
-//! `auto` takes the first of the first three that opens.
+//! The first two are root's. `auto` takes the first of the first three that opens.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,12 +2,13 @@
 //!
 //! | tracker | a count is | bounded by | where |
 //! |---|---|---|---|
-//! | `damon` | one of ten samples a quantum half that found a region accessed | [`REGIONS`] regions, sampled by a thread of the kernel | `CONFIG_DAMON_VADDR` |
-//! | `idle` | a 4 KiB page that was touched since the last look | [`PAGES`] pages of 2 MiB a look, [`PARTS`] marks each, going round | `CONFIG_IDLE_PAGE_TRACKING`, root |
+//! | `damon` | one of ten samples a quantum half that found a region accessed | [`REGIONS`] | `CONFIG_DAMON_VADDR` |
+//! | `idle` | a 4 KiB page touched since the last look | [`PAGES`] pages a look | `CONFIG_IDLE_PAGE_TRACKING`, root |
 //! | `samples` | a sampled load (PEBS, IBS) | a ring a processor; what finds no room is lost | on the metal, root |
 //!
-//! `auto` takes the first of the three that this machine has. DAMON can act too: under [`Migrate`] its threads
-//! move what they find hot or cold themselves, as much as they are let ([`Tracker::migrate`]).
+//! DAMON's regions are sampled by a thread of the kernel; idle pages are of 2 MiB, have [`PARTS`] marks each, and are
+//! looked at in turn. `auto` takes the first of the three that this machine has. DAMON can act too: under [`Migrate`]
+//! its threads move what they find hot or cold themselves, as much as they are let ([`Tracker::migrate`]).
 //!
 //! Always so: an idle mark counts only if its address still has the frame that was marked, so a page that has
 //! moved since is not taken for a touched one.

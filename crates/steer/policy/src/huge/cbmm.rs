@@ -3,11 +3,13 @@
 //!
 //! | action | cost | benefit | section |
 //! |---|---|---|---|
-//! | huge page at a fault | [`NO_BLOCK`] if no block of order 9 is free; [`ZEROING`] if it is not zeroed already | the profile's | 4.2 |
+//! | huge page at a fault | [`NO_BLOCK`] without a free block; [`ZEROING`] unless zeroed | the profile's | 4.2 |
 //! | eager paging | 10 us of cycles | the profile's | 4.4 |
-//! | zeroing `n` pages for later | 0 while the load is below the CPUs, else `n` times [`DAEMON_ZEROING`] | `min(n, used of late)` times [`ZEROED`] | 4.3 |
-//! | defragmenting, promoting in the background | 0 or [`NO_BLOCK`] by the load | 0, so never | 4.2 |
+//! | zeroing `n` pages for later | 0, or `n` times [`DAEMON_ZEROING`] | `min(n, used of late)` times [`ZEROED`] | 4.3 |
+//! | defragmenting, promoting in the background | 0 or [`NO_BLOCK`] | 0, so never | 4.2 |
 //! | demotion | 0 | 0, so never | |
+//!
+//! What is done in the background costs nothing while the load is below the number of CPUs.
 //!
 //! Deviations: the kernel's cost of contention on the zone lock while it zeroes has no counterpart outside of the
 //! kernel and is left out, and so is reclaim for a huge page (a billion cycles more, never worth it with a published

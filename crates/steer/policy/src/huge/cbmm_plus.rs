@@ -1,14 +1,16 @@
 //! CBMM with what it left out, in nanoseconds and with the costs of the machine at hand.
 //!
 //! ```text
-//!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free, or as good as none
+//!   fresh     what a huge page costs here: huge or huge_cold by the chance of cold, + stall if no block is free,
+//!             or as good as none
 //!   faults    (expected - present) x a base fault here               what the program is spared
 //!   walks     by the profile; without one, [`REUSED`] walks for each page expected, modelled
-//!   bloat     (512 - expected) x a base fault here x pressure        0 below 70 % of memory in use, 1 at 85 %, at most 2
-//!   helper    time of a helper x its price                           half while a whole CPU is idle, all of it where half of one is or less
+//!   bloat     (512 - expected) x a base fault here x pressure, which is 0 below 70 % of memory in use, 1 at 85 %, and
+//!             at most 2
+//!   helper    time of a helper x its price: half while a whole CPU is idle, all of it where half of one is or less
 //!   fetch     missing / 512 of what fetching a region from another cache costs here
-//!   watch     looks of a helper while a region grows, one each [`LOOK`], by the speed of the process; none where that is absent, and nothing is
-//!             made ahead of a process that does not grow
+//!   watch     looks of a helper while a region grows, one each [`LOOK`], by the speed of the process; none where that
+//!             is absent, and nothing is made ahead of a process that does not grow
 //!
 //!   action      benefits                  costs
 //!   huge        walks + faults            fresh + bloat              only while fresh <= the latency budget

@@ -10,7 +10,7 @@
 //! | … `+ucb` | the same | to the share at which the rate of reads is highest | pages |
 //! | `tpp` | the kernel, by hint faults | the kernel | that the kernel promotes |
 //! | `tpp+colloid` | the same | the kernel, while the default tier is not overloaded | whether it does |
-//! | `damon` | the kernel, by regions of its nodes | the kernel, by how full the default tier is | that the kernel moves |
+//! | `damon` | the kernel, by regions | the kernel, by how full the default tier is | that the kernel moves |
 //!
 //! Where a view has no rates of reads, the accesses that were seen stand for them: each tier's part of
 //! the reads is its part of all heat, and at least a twentieth. Where it has no latencies, nothing that balances them

@@ -5,11 +5,10 @@
 //! is a *leaf*. Two squares *touch* if they have a point in common. Of two that touch, the larger is divided, or both
 //! if they are of one size, until
 //!
-//! | they | then |
-//! |---|---|
-//! | are leaves and touch | each particle acts on each |
-//! | are of one size and do not touch | the multipole series of each goes into the local one of the other |
-//! | are a leaf and a smaller square that does not touch it | the square's multipole series acts on the leaf's particles, these go into the square's local series |
+//! - they are leaves and touch: each particle acts on each;
+//! - or are of one size and do not touch: the multipole series of each goes into the local one of the other;
+//! - or are a leaf and a smaller square that does not touch it: the square's multipole series acts on the leaf's
+//!   particles, and these go into the square's local series.
 //!
 //! These are the lists U, V, W and X of the source; each pair comes up once.
 

@@ -9,8 +9,8 @@
 //!
 //! | of 100 | transaction | reads and writes |
 //! |---|---|---|
-//! | 45 | New-Order | one district counts up; stock of 5 to 15 items, one of 100 in another warehouse; one of 100 is rolled back |
-//! | 43 | Payment | warehouse, district, customer (of another warehouse in 15 of 100; 60 of 100 by last name), history |
+//! | 45 | New-Order | one district counts up; stock of 5 to 15 items, 1 % in another warehouse; 1 % rolls back |
+//! | 43 | Payment | warehouse, district, customer (15 of 100 of another warehouse; 60 of 100 by last name), history |
 //! | 4 | Order-Status | a customer's latest order and its lines |
 //! | 4 | Delivery | the oldest new order of each of the ten districts |
 //! | 4 | Stock-Level | the lines of a district's last twenty orders, and the stock of their items |
