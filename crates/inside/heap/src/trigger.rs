@@ -189,7 +189,7 @@ pub enum Decision {
         by: Gate,
     },
     /// No trigger holds.
-    Rest,
+    Untriggered,
 }
 
 /// What is known when the decision is made. Absent figures are 0 (limits: `u64::MAX`).
@@ -219,7 +219,7 @@ pub struct Inputs {
     pub age_ns: u64,
     /// CPU time of the process so far.
     pub process_ns: u64,
-    /// Time for which the program has rested so far, by [`Rest`].
+    /// Time for which the program has rested so far, by [`RestTime`].
     pub rest_ns: u64,
     /// CPU time of compaction so far.
     pub spent_ns: u64,
@@ -235,13 +235,13 @@ pub fn is_same(was: (usize, usize), is: (usize, usize)) -> bool {
 
 /// For how long the program has rested, by looks at its CPU time and at its heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rest {
+pub struct RestTime {
     at_ns: u64,
     own_ns: u64,
     total_ns: u64,
 }
 
-impl Rest {
+impl RestTime {
     /// Looks at the clock, the program's own CPU time (compaction's not included) and how long the heap has been as it
     /// is; whether the program has rested since the last look.
     pub fn observe(&mut self, now_ns: u64, own_ns: u64, idle_ns: u64) -> bool {
@@ -469,7 +469,7 @@ fn trigger(inputs: &Inputs) -> Option<(PassCause, bool)> {
 
 /// Decides whether a pass begins now.
 pub fn decide(inputs: &Inputs, history: &History) -> Decision {
-    let Some((why, urgent)) = trigger(inputs) else { return Decision::Rest };
+    let Some((why, urgent)) = trigger(inputs) else { return Decision::Untriggered };
     let gated = |by| Decision::Gated { why, by };
     if inputs.gain_bytes == 0 {
         return gated(Gate::NothingToGain);
@@ -512,7 +512,7 @@ pub fn waits(
 ) -> (Waits, u64) {
     match decision {
         Decision::Run { .. } => (Waits::Pass, 0),
-        Decision::Rest => (Waits::Fragments, look_again_ns),
+        Decision::Untriggered => (Waits::Fragments, look_again_ns),
         Decision::Gated { by, .. } => match by {
             Gate::NothingToGain => (Waits::Gain, look_again_ns),
             Gate::Resting => (Waits::Pause, history.rested_at(inputs.gain_bytes, inputs.idle_ns)),
@@ -707,7 +707,7 @@ mod tests {
         fn time_at_work_is_no_rest(
             looks in prop::collection::vec((1u64..1 << 31, 0u64..1 << 31, 0u64..1 << 31), 1..20),
         ) {
-            let mut rest = Rest::default();
+            let mut rest = RestTime::default();
             let (mut now, mut own, mut most) = (1, 0, 0);
             rest.observe(now, own, 0);
             for (elapsed, used, idle) in looks {
@@ -937,7 +937,7 @@ mod tests {
 
     #[test]
     fn a_heap_without_churn_is_left_alone() {
-        assert_eq!(decide(&QUIET, &History::new()), Decision::Rest);
+        assert_eq!(decide(&QUIET, &History::new()), Decision::Untriggered);
         let worn = Inputs { score: 600, idle_ns: 0, ..QUIET };
         assert_eq!(
             decide(&worn, &History::new()),

@@ -102,7 +102,7 @@ fn churn(heap: &Heap<FakeOs>, pool: &Mutex<Vec<Object>>, seed: u64, steps: usize
     unsafe { heap.detach(cache) };
 }
 
-fn settle(heap: &Heap<FakeOs>, pool: Mutex<Vec<Object>>) {
+fn release(heap: &Heap<FakeOs>, pool: Mutex<Vec<Object>>) {
     for Object(object, size, fill) in pool.into_inner().expect("not poisoned") {
         // SAFETY: the threads are gone; the objects are this thread's.
         unsafe {
@@ -131,7 +131,7 @@ fn threads_free_each_others_objects() {
                 scope.spawn(move || churn(heap, pool, seed, if cfg!(miri) { 60 } else { 20_000 }));
             }
         });
-        settle(&heap, pool);
+        release(&heap, pool);
     }
 }
 
@@ -166,7 +166,7 @@ fn compaction_and_purging_go_on_beside_the_threads() {
         done.store(true, Ordering::Relaxed);
         ends.into_iter().for_each(|end| end.unwrap());
     });
-    settle(&heap, pool);
+    release(&heap, pool);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_locks_can_be_taken_around_a_fork() {
     heap.lock_all(|| false);
     // SAFETY: the other thread is gone.
     unsafe { heap.reinitialise_locks() };
-    settle(&heap, pool);
+    release(&heap, pool);
 }
 
 #[test]

@@ -27,8 +27,8 @@
 //! Properties (tested):
 //! - Nothing is provided beyond the frontier plus the allowance, except before the first touch, and then no more
 //!   than the loan. Of heads, no more than eight lie ahead.
-//! - Pieces are provided in order, none twice, none outside the region, and no marker is ever provided.
-//! - A huge piece is one whole, aligned chunk.
+//! - Windows are provided in order, none twice, none outside the region, and no marker is ever provided.
+//! - A huge window is one whole, aligned chunk.
 //! - The frontier never moves back.
 
 use crate::board::Order;
@@ -43,10 +43,10 @@ const MARKERS: usize = 8;
 /// Bytes of a head, and of the pages that the program's faults bring behind it.
 pub const HEAD_BYTES: u64 = 16 * PAGE;
 
-/// The smallest piece of base pages that is worth its system calls.
+/// The smallest window of base pages that is worth its system calls.
 const LEAST: u64 = 16 * PAGE;
 
-/// The largest piece of base pages.
+/// The largest window of base pages.
 const MOST: u64 = 64 * PAGE;
 
 /// Time within which the library's thread looks again while something grows, as a lead in ns.
@@ -70,7 +70,7 @@ pub trait Pages {
     fn first_run(&mut self, from: u64, to: u64) -> Option<(u64, u64)>;
 }
 
-/// What a piece is made of.
+/// What a window is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
     /// Base pages.
@@ -85,7 +85,7 @@ pub enum Grain {
 
 /// What to provide next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Window {
     /// First address.
     pub start: u64,
     /// Address behind the last.
@@ -96,7 +96,7 @@ pub struct Piece {
     pub marker: bool,
 }
 
-/// What came of a piece.
+/// What came of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is there.
@@ -286,8 +286,8 @@ impl Frontier {
         }
     }
 
-    /// The next piece to provide, with `allowance` bytes that may lie untouched, or `loan` before the first touch.
-    pub fn plan(&self, order: Order, allowance: u64, loan: u64, now_ns: u64) -> Option<Piece> {
+    /// The next window to provide, with `allowance` bytes that may lie untouched, or `loan` before the first touch.
+    pub fn plan(&self, order: Order, allowance: u64, loan: u64, now_ns: u64) -> Option<Window> {
         // Of what whole chunks are made, with a marker and without.
         let (marked, whole) = match order {
             Order::Huge => (Grain::Medium, Grain::Huge),
@@ -329,24 +329,24 @@ impl Frontier {
             }
             let marker = due(HUGE, boundary);
             let grain = if marker { marked } else { whole };
-            return Some(Piece { start: at, end: boundary, grain, marker });
+            return Some(Window { start: at, end: boundary, grain, marker });
         }
         let end = target.min(boundary).min(at + MOST);
         let marker = due(LEAST, end);
         let enough = end - at >= LEAST || end == self.end || end == boundary;
         let grain = Grain::Base;
-        (enough && end - at > PAGE).then_some(Piece { start: at, end, grain, marker })
+        (enough && end - at > PAGE).then_some(Window { start: at, end, grain, marker })
     }
 
     /// The next chunk that gets a head; before the first touch, as long as the loan pays for it.
-    fn head(&self, loan: u64) -> Option<Piece> {
+    fn head(&self, loan: u64) -> Option<Window> {
         let start = self.provided.next_multiple_of(HUGE);
         let room = if self.grows() { MARKERS as u64 } else { loan / HEAD_BYTES };
         let due = (self.marked as u64) < room.min(MARKERS as u64) && start + HUGE <= self.end;
-        due.then_some(Piece { start, end: start + HUGE, grain: Grain::Head, marker: true })
+        due.then_some(Window { start, end: start + HUGE, grain: Grain::Head, marker: true })
     }
 
-    /// Where the next piece may begin so that it is there before the program is.
+    /// Where the next window may begin so that it is there before the program is.
     fn ahead_of_the_program(&self, rate: u64) -> u64 {
         let at = self.provided;
         let next = at.next_multiple_of(HUGE);
@@ -360,20 +360,20 @@ impl Frontier {
         if met && next + 2 * HUGE <= self.end { at + HUGE } else { at }
     }
 
-    /// A piece was tried.
-    pub fn tried(&mut self, piece: Piece, outcome: Outcome) {
+    /// A window was tried.
+    pub fn tried(&mut self, window: Window, outcome: Outcome) {
         match outcome {
-            Outcome::Refused => self.plain_until = self.plain_until.max(piece.end),
+            Outcome::Refused => self.plain_until = self.plain_until.max(window.end),
             Outcome::Provided | Outcome::Late => {
-                self.provided = self.provided.max(piece.end);
+                self.provided = self.provided.max(window.end);
                 if outcome == Outcome::Late {
-                    self.touched = self.touched.max(piece.start);
+                    self.touched = self.touched.max(window.start);
                 }
-                if piece.marker && outcome == Outcome::Provided && self.marked < MARKERS {
-                    let head = if piece.grain == Grain::Head { HEAD_BYTES } else { 0 };
-                    self.markers[self.marked] = piece.start + head;
+                if window.marker && outcome == Outcome::Provided && self.marked < MARKERS {
+                    let head = if window.grain == Grain::Head { HEAD_BYTES } else { 0 };
+                    self.markers[self.marked] = window.start + head;
                     self.marked += 1;
-                    self.last_marker = piece.start + head;
+                    self.last_marker = window.start + head;
                 }
             }
         }
@@ -421,30 +421,30 @@ mod tests {
         let mut memory = Memory::default();
         let mut frontier = Frontier::new(START, end, 0);
         let (mut faults, mut huge, mut at, mut now) = (0, 0, START, 0);
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut windows: Vec<Window> = Vec::new();
         while at < end {
             let before = frontier.touched();
             frontier.advance(&mut memory, now);
             assert!(frontier.touched() >= before && frontier.touched() <= end);
             let told = frontier.touched() <= at.max(before) || frontier.is_complete();
             assert!(told, "what was not touched is called touched");
-            while let Some(piece) = frontier.plan(order, allowance, loan, now) {
+            while let Some(window) = frontier.plan(order, allowance, loan, now) {
                 let room = if frontier.grows() { allowance } else { loan };
-                let head = piece.grain == Grain::Head;
+                let head = window.grain == Grain::Head;
                 let room = if head { (1 + MARKERS as u64) * HUGE } else { room };
-                assert!(piece.end <= frontier.touched() + room && piece.end <= end);
+                assert!(window.end <= frontier.touched() + room && window.end <= end);
                 assert!(
-                    piece.grain == Grain::Base
-                        || piece.start.is_multiple_of(HUGE) && piece.end - piece.start == HUGE
+                    window.grain == Grain::Base
+                        || window.start.is_multiple_of(HUGE) && window.end - window.start == HUGE
                 );
-                assert!(pieces.last().is_none_or(|last| last.end <= piece.start));
-                let first = piece.start + if piece.marker && !head { PAGE } else { 0 };
-                let last = if head { piece.start + HEAD_BYTES } else { piece.end };
+                assert!(windows.last().is_none_or(|last| last.end <= window.start));
+                let first = window.start + if window.marker && !head { PAGE } else { 0 };
+                let last = if head { window.start + HEAD_BYTES } else { window.end };
                 let late = (first..last).step_by(PAGE as usize).any(|p| memory.is_present(p));
                 memory.fill(first, last);
-                huge += u64::from(piece.grain == Grain::Huge && !late);
-                frontier.tried(piece, if late { Outcome::Late } else { Outcome::Provided });
-                pieces.push(piece);
+                huge += u64::from(window.grain == Grain::Huge && !late);
+                frontier.tried(window, if late { Outcome::Late } else { Outcome::Provided });
+                windows.push(window);
             }
             for _ in 0..step {
                 if at < end {
@@ -479,8 +479,8 @@ mod tests {
         assert_eq!(huge, 0);
         let frontier = Frontier::new(START, START + 64 * HUGE, 0);
         assert_eq!(frontier.plan(Order::FaultMedium, 64 << 20, 0, 1), None, "not touched yet");
-        let piece = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
-        assert_eq!((piece.start, piece.end, piece.grain), (START, START + HUGE, Grain::Head));
+        let window = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
+        assert_eq!((window.start, window.end, window.grain), (START, START + HUGE, Grain::Head));
     }
 
     #[test]
@@ -492,18 +492,18 @@ mod tests {
     fn a_loan_comes_before_the_first_touch() {
         let frontier = Frontier::new(START, START + 64 * HUGE, 0);
         assert_eq!(frontier.plan(Order::Huge, 64 << 20, 0, 1), None);
-        let piece = frontier.plan(Order::Huge, 64 << 20, 4 << 20, 1).unwrap();
-        assert_eq!((piece.start, piece.grain), (START, Grain::Huge));
+        let window = frontier.plan(Order::Huge, 64 << 20, 4 << 20, 1).unwrap();
+        assert_eq!((window.start, window.grain), (START, Grain::Huge));
     }
 
     #[test]
     fn a_refused_chunk_is_made_of_base_pages() {
         let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
-        let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
-        assert_eq!(piece.grain, Grain::Huge);
-        frontier.tried(piece, Outcome::Refused);
-        let piece = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
-        assert_eq!((piece.start, piece.grain), (START, Grain::Base));
+        let window = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
+        assert_eq!(window.grain, Grain::Huge);
+        frontier.tried(window, Outcome::Refused);
+        let window = frontier.plan(Order::Huge, 0, 8 << 20, 1).unwrap();
+        assert_eq!((window.start, window.grain), (START, Grain::Base));
     }
 
     #[test]
@@ -513,8 +513,8 @@ mod tests {
             memory.fill(START, START + HUGE / 2);
             let mut frontier = Frontier::new(START, START + 64 * HUGE, 0);
             assert!(frontier.advance(&mut memory, took));
-            let piece = frontier.plan(Order::Huge, 64 << 20, 0, took).unwrap();
-            assert_eq!(piece.start, START + HUGE, "touched in {took} ns");
+            let window = frontier.plan(Order::Huge, 64 << 20, 0, took).unwrap();
+            assert_eq!(window.start, START + HUGE, "touched in {took} ns");
         }
     }
 
@@ -525,8 +525,8 @@ mod tests {
         assert_eq!(region(START + PAGE, START + HUGE + PAGE), START + HUGE + PAGE);
         let mut frontier = Frontier::new(START, START + 3 * HUGE, 0);
         assert_eq!(frontier.plain(), START);
-        let piece = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
-        frontier.tried(piece, Outcome::Provided);
+        let window = frontier.plan(Order::FaultMedium, 0, HEAD_BYTES, 1).unwrap();
+        frontier.tried(window, Outcome::Provided);
         assert_eq!(frontier.plain(), START + HUGE);
     }
 
@@ -546,13 +546,13 @@ mod tests {
     #[test]
     fn a_region_of_unknown_speed_that_is_provided_to_its_end_has_a_wire_in_its_last_chunk() {
         let mut frontier = Frontier::new(START, START + 4 * HUGE, 0);
-        let mut pieces = Vec::new();
-        while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
-            frontier.tried(piece, Outcome::Provided);
-            pieces.push((piece.start, piece.marker));
+        let mut windows = Vec::new();
+        while let Some(window) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
+            frontier.tried(window, Outcome::Provided);
+            windows.push((window.start, window.marker));
         }
-        let markers: Vec<bool> = pieces.iter().map(|(_, marker)| *marker).collect();
-        assert_eq!(markers, [false, false, false, true], "{pieces:?}");
+        let markers: Vec<bool> = windows.iter().map(|(_, marker)| *marker).collect();
+        assert_eq!(markers, [false, false, false, true], "{windows:?}");
         assert!(!frontier.is_complete());
     }
 
@@ -567,10 +567,10 @@ mod tests {
             assert_eq!(before.rate(1), 0);
             let mut last = START;
             let mut found = 0;
-            while let Some(piece) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
-                frontier.tried(piece, Outcome::Provided);
-                if piece.marker {
-                    (found, last) = (found + 1, piece.start);
+            while let Some(window) = frontier.plan(Order::Huge, 0, 64 << 20, 1) {
+                frontier.tried(window, Outcome::Provided);
+                if window.marker {
+                    (found, last) = (found + 1, window.start);
                 }
             }
             assert_eq!((found, frontier.is_complete()), (markers, markers == 0));

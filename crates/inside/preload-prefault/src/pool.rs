@@ -15,7 +15,7 @@
 //! `plain` holds base pages on their way. The pool is not inherited by children and not part of core dumps.
 
 use pagemill_prefault::board::{Process, ProcessWord};
-use pagemill_prefault::frontier::{Grain, HEAD_BYTES, Outcome, Pages, Piece};
+use pagemill_prefault::frontier::{Grain, HEAD_BYTES, Outcome, Pages, Window};
 use pagemill_prefault::{HUGE, PAGE};
 use pagemill_preload_sys::sys;
 
@@ -111,36 +111,36 @@ impl Pool {
         }
     }
 
-    /// Delivers a piece by making it where it is wanted. `advised`: the program's own faults there bring huge pages.
+    /// Delivers a window by making it where it is wanted. `advised`: the program's own faults there bring huge pages.
     pub(crate) fn make_in_place(
-        piece: Piece,
+        window: Window,
         advised: bool,
         linux: &mut Linux,
         counters: Process<'_>,
     ) -> Delivery {
-        let first = piece.start + if piece.marker { PAGE } else { 0 };
-        let len = piece.end - first;
+        let first = window.start + if window.marker { PAGE } else { 0 };
+        let len = window.end - first;
         let there = linux.mapping_from(first);
-        if !there.is_some_and(|map| map.start <= first && piece.end <= map.end) {
+        if !there.is_some_and(|map| map.start <= first && window.end <= map.end) {
             return Delivery::Gone;
         }
-        if piece.grain != Grain::Huge {
+        if window.grain != Grain::Huge {
             let began = sys::clock(sys::CLOCK_MONOTONIC);
-            let made = match piece.grain {
-                Grain::Medium => make_medium(piece, advised, counters),
+            let made = match window.grain {
+                Grain::Medium => make_medium(window, advised, counters),
                 _ => kernel::populate(first, len),
             };
             if !made {
                 return Delivery::Gone;
             }
             let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-            if piece.grain == Grain::Base {
+            if window.grain == Grain::Base {
                 counters.smooth(ProcessWord::BaseNs, took * 512 / (len / PAGE).max(1));
             }
             counters.add(ProcessWord::BasePages, len / PAGE);
             return Delivery::Tried(Outcome::Provided);
         }
-        if linux.first_run(first, piece.end).is_some() {
+        if linux.first_run(first, window.end).is_some() {
             counters.add(ProcessWord::Late, 1);
             return Delivery::Tried(Outcome::Late);
         }
@@ -162,13 +162,13 @@ impl Pool {
     }
 
     /// Makes the head of a chunk, so that no huge page fits there; the chunk is advised by the caller, after this.
-    pub(crate) fn sow(piece: Piece, linux: &Linux, counters: Process<'_>) -> Delivery {
-        let there = linux.mapping_from(piece.start);
-        if !there.is_some_and(|map| map.start <= piece.start && piece.end <= map.end) {
+    pub(crate) fn sow(window: Window, linux: &Linux, counters: Process<'_>) -> Delivery {
+        let there = linux.mapping_from(window.start);
+        if !there.is_some_and(|map| map.start <= window.start && window.end <= map.end) {
             return Delivery::Gone;
         }
         let began = sys::clock(sys::CLOCK_MONOTONIC);
-        if !kernel::populate(piece.start, HEAD_BYTES) {
+        if !kernel::populate(window.start, HEAD_BYTES) {
             return Delivery::Gone;
         }
         let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
@@ -177,16 +177,16 @@ impl Pool {
         Delivery::Tried(Outcome::Provided)
     }
 
-    /// Delivers a piece from the pool.
+    /// Delivers a window from the pool.
     pub(crate) fn deliver(
         &mut self,
-        piece: Piece,
+        window: Window,
         linux: &Linux,
         counters: Process<'_>,
     ) -> Delivery {
-        let first = piece.start + if piece.marker { PAGE } else { 0 };
-        let len = piece.end - first;
-        if piece.grain == Grain::Huge {
+        let first = window.start + if window.marker { PAGE } else { 0 };
+        let len = window.end - first;
+        if window.grain == Grain::Huge {
             if self.ready == 0 && !self.make(linux, counters) {
                 return Delivery::Tried(Outcome::Refused);
             }
@@ -239,21 +239,21 @@ fn count_late(delivery: Delivery, counters: Process<'_>) {
 /// Makes a chunk of pages of 64 KiB, or smaller where the system does not give them. The first 64 KiB are base pages
 /// that are there before the chunk is advised, so that no huge page fits any more; then the advice, which the system
 /// asks for.
-fn make_medium(piece: Piece, advised: bool, counters: Process<'_>) -> bool {
-    let head = piece.start + HEAD_BYTES;
-    let first = piece.start + if piece.marker { PAGE } else { 0 };
+fn make_medium(window: Window, advised: bool, counters: Process<'_>) -> bool {
+    let head = window.start + HEAD_BYTES;
+    let first = window.start + if window.marker { PAGE } else { 0 };
     if advised {
-        kernel::want_base(piece.start, HEAD_BYTES);
+        kernel::want_base(window.start, HEAD_BYTES);
     }
     if !kernel::populate(first, head - first) {
         return false;
     }
-    kernel::want_huge(piece.start, piece.end - piece.start);
+    kernel::want_huge(window.start, window.end - window.start);
     counters.add(ProcessWord::MediumChunks, 1);
     let began = sys::clock(sys::CLOCK_MONOTONIC);
-    let made = kernel::populate(head, piece.end - head);
+    let made = kernel::populate(head, window.end - head);
     let took = sys::clock(sys::CLOCK_MONOTONIC) - began;
-    counters.smooth(ProcessWord::MediumNs, took * HEAD_BYTES / (piece.end - head));
+    counters.smooth(ProcessWord::MediumNs, took * HEAD_BYTES / (window.end - head));
     made
 }
 

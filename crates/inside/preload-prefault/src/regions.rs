@@ -163,7 +163,7 @@ impl Regions {
         let rate = live.map(|slot| slot.frontier.rate(now)).sum();
         let allowance = self.allowance(rate);
         let (mut pool, mut ahead) = (false, false);
-        // The first piece of each new region at once, for the program waits for that of a large one.
+        // The first window of each new region at once, for the program waits for that of a large one.
         for number in 0..REGIONS {
             let order = self.order(number, first, silent);
             if self.slots[number].live && order != Order::Nothing && !self.slots[number].begun {
@@ -300,8 +300,8 @@ impl Regions {
         live.map(|slot| slot.frontier.untouched()).sum()
     }
 
-    /// Provides for one region until it has what it should, or its turn ends, `pieces` at most.
-    fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, pieces: usize) {
+    /// Provides for one region until it has what it should, or its turn ends, `windows` at most.
+    fn provide(&mut self, number: usize, order: Order, allowance: u64, now: u64, windows: usize) {
         if matches!(order, Order::Fault | Order::FaultBase) {
             return self.advise_faults(number, order == Order::Fault);
         }
@@ -340,17 +340,17 @@ impl Regions {
                 _ => {}
             }
         }
-        for _ in 0..pieces {
+        for _ in 0..windows {
             let frontier = &self.slots[number].frontier;
-            let Some(piece) = frontier.plan(order, allowance, loan, now) else { return };
-            if order == Order::Huge && piece.grain == Grain::Huge {
-                self.advise(number, piece.start, piece.end);
+            let Some(window) = frontier.plan(order, allowance, loan, now) else { return };
+            if order == Order::Huge && window.grain == Grain::Huge {
+                self.advise(number, window.start, window.end);
             }
             let delivery = match order {
-                Order::Pool => self.pool.deliver(piece, &self.linux, self.process),
+                Order::Pool => self.pool.deliver(window, &self.linux, self.process),
                 _ => {
-                    let advised = piece.end <= self.slots[number].advised;
-                    Pool::make_in_place(piece, advised, &mut self.linux, self.process)
+                    let advised = window.end <= self.slots[number].advised;
+                    Pool::make_in_place(window, advised, &mut self.linux, self.process)
                 }
             };
             let frontier = &mut self.slots[number].frontier;
@@ -360,7 +360,7 @@ impl Regions {
                     return;
                 }
                 Delivery::Tried(outcome) => {
-                    frontier.tried(piece, outcome);
+                    frontier.tried(window, outcome);
                     if outcome == Outcome::Late {
                         frontier.advance(&mut self.linux, sys::clock(sys::CLOCK_MONOTONIC));
                     }
@@ -408,15 +408,15 @@ impl Regions {
         // A head for each sixteenth chunk of what was just mapped.
         let chunks = (frontier.end() - frontier.start()) / HUGE;
         let loan = if young { loan.max((chunks / 16 + 1) * HEAD_BYTES) } else { loan };
-        while let Some(piece) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
-            match Pool::sow(piece, &self.linux, self.process) {
+        while let Some(window) = slot.frontier.plan(Order::FaultMedium, 0, loan, now) {
+            match Pool::sow(window, &self.linux, self.process) {
                 Delivery::Gone => {
                     slot.live = false;
                     return;
                 }
-                Delivery::Tried(outcome) => slot.frontier.tried(piece, outcome),
+                Delivery::Tried(outcome) => slot.frontier.tried(window, outcome),
             }
-            to = piece.end;
+            to = window.end;
         }
         if young || slot.frontier.grows() {
             to = to.max(slot.frontier.plain());
@@ -426,7 +426,7 @@ impl Regions {
         }
     }
 
-    /// Makes zeroed huge pages for the next pieces while something grows, and gives them back when nothing does.
+    /// Makes zeroed huge pages for the next windows while something grows, and gives them back when nothing does.
     fn keep_store(&mut self, huge: bool, allowance: u64, now: u64) {
         const MOST: u64 = 4;
         let grows = self.grown_ns != 0 && now < self.grown_ns + KEEP_NS;

@@ -77,10 +77,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             Step::Sort => Some(self.sort_parts()),
             Step::Mark { at } => self.mark_parts(at),
             Step::Cut => match self.cut_runs() {
-                Some(Step::Order) if self.plan.pieces.len() < 2 => return self.without_extents(),
+                Some(Step::Order) if self.plan.planned.len() < 2 => return self.without_extents(),
                 next => next,
             },
-            Step::Order => Some(self.sort_pieces()),
+            Step::Order => Some(self.sort_planned()),
             Step::Name { at } => self.name_extents(at),
             Step::Arrange => {
                 self.arrange(|_, _| false);
@@ -223,11 +223,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         plan.begun = images(plan.live, plan.price);
         let room = (plan.begun + plan.begun / 2 + 8) as usize * IMAGE_PAGES;
         plan.cutting = Cutting::new();
-        plan.pieces.clear();
+        plan.planned.clear();
         plan.queue.clear();
         let is_room = plan.images.resize(self.os, room, [0; PAGE_WORDS])
             && plan.queue.resize(self.os, plan.runs.len(), Default::default())
-            && plan.pieces.resize(self.os, most.min(plan.pages.len()), Default::default());
+            && plan.planned.resize(self.os, most.min(plan.pages.len()), Default::default());
         is_room.then_some(Step::Cut)
     }
 
@@ -237,7 +237,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
         let live = plan.live;
         let bounds = Bounds {
             image_pages: IMAGE_PAGES,
-            piece_pages: EXTENT_PAGES,
+            extent_pages: EXTENT_PAGES,
             probes: PROBES,
             images: plan.begun,
             least: LEAST,
@@ -248,7 +248,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             runs: &mut plan.runs,
             queue: &mut plan.queue,
             images: &mut plan.images,
-            pieces: &mut plan.pieces,
+            extents: &mut plan.planned,
         };
         let Some(cut) = plan.cutting.step(&mut tables, bounds, CUT_SLICE) else {
             return Some(Step::Cut);
@@ -257,7 +257,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let price = plan.price;
             let live = live.max(2);
             let left = plan.cutting.left().clamp(1, live - 1);
-            // Of what is placed last a hundredth takes two hundredths of the pieces and more: a price of eight
+            // Of what is placed last a hundredth takes two hundredths of the extents and more: a price of eight
             // hundredths more made room for it in Redis, and where much is left much more is needed.
             let (more, times) = ((price * 8 * left / live).max(price / 8), live / (live - left));
             plan.price = (price + more.max(1)).max(price << (2 * times.ilog2()).min(4));
@@ -267,15 +267,15 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             }
         }
         let plan = &mut self.plan;
-        plan.pieces.truncate(cut.pieces);
+        plan.planned.truncate(cut.extents);
         plan.groups = cut.images;
-        plan.sorting = Sorting::new(cut.pieces);
+        plan.sorting = Sorting::new(cut.extents);
         Some(Step::Order)
     }
 
-    fn sort_pieces(&mut self) -> Step {
-        let Plan { sorting, pieces, .. } = &mut self.plan;
-        if sorting.step(pieces, |piece| piece.first as usize, MOVES_SLICE) {
+    fn sort_planned(&mut self) -> Step {
+        let Plan { sorting, planned, .. } = &mut self.plan;
+        if sorting.step(planned, |extent| extent.first as usize, MOVES_SLICE) {
             Step::Name { at: 0 }
         } else {
             Step::Order
@@ -284,35 +284,35 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
 
     /// Notes where extents are and which share an image; `None` if there is no memory.
     fn name_extents(&mut self, from: usize) -> Option<Step> {
-        let (pieces, images) = (self.plan.pieces.len(), self.plan.groups as usize);
+        let (extents, images) = (self.plan.planned.len(), self.plan.groups as usize);
         if from == 0 {
             let plan = &mut self.plan;
             plan.sizes.clear();
-            let is_room = plan.sizes.resize(self.os, images.max(pieces), 0)
-                && plan.group.resize(self.os, pieces, NONE)
-                && plan.members.resize(self.os, pieces, 0)
-                && plan.starts.resize(self.os, pieces + 1, 0);
+            let is_room = plan.sizes.resize(self.os, images.max(extents), 0)
+                && plan.group.resize(self.os, extents, NONE)
+                && plan.members.resize(self.os, extents, 0)
+                && plan.starts.resize(self.os, extents + 1, 0);
             if !is_room {
                 return None;
             }
         }
-        let end = pieces.min(from + EXTENTS_SLICE);
+        let end = extents.min(from + EXTENTS_SLICE);
         for at in from..end {
-            let piece = self.plan.pieces[at];
-            let home = self.plan.homes[piece.first as usize];
+            let planned = self.plan.planned[at];
+            let home = self.plan.homes[planned.first as usize];
             let start = self.home(home);
-            let extent = Extent { start, first: home >> 4, pages: piece.pages, at: piece.at };
+            let extent = Extent { start, first: home >> 4, pages: planned.pages, at: planned.at };
             if !self.plan.extents.push(self.os, extent) {
                 return None;
             }
-            self.plan.group[at] = piece.image;
-            self.plan.sizes[piece.image as usize] += 1;
+            self.plan.group[at] = planned.image;
+            self.plan.sizes[planned.image as usize] += 1;
         }
-        if end < pieces {
+        if end < extents {
             return Some(Step::Name { at: end });
         }
         let Plan { group, sizes, groups, .. } = &mut self.plan;
-        *groups = plan::drop_single(group, pieces, sizes, *groups);
+        *groups = plan::drop_single(group, extents, sizes, *groups);
         Some(Step::Arrange)
     }
 

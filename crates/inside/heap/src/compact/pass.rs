@@ -7,7 +7,7 @@ use super::sort::Sorting;
 use super::table::Table;
 use super::{Bits, SpanView};
 use crate::os::Os;
-use crate::plan::cut::{Cutting, Page, Piece, Queued, Run};
+use crate::plan::cut::{Cutting, Page, PlannedExtent, Queued, Run};
 use crate::plan::{Geometry, Limits, Packing};
 
 /// Spans looked at in one slice of planning.
@@ -180,7 +180,7 @@ pub(crate) struct Plan {
     pub(super) runs: Table<Run>,
     pub(super) queue: Table<Queued>,
     pub(super) images: Table<Page>,
-    pub(super) pieces: Table<Piece>,
+    pub(super) planned: Table<PlannedExtent>,
     pub(super) cutting: Cutting,
     /// Live bits of all pages, and images that cutting begins with.
     pub(super) live: u64,
@@ -235,7 +235,7 @@ impl Plan {
             runs: Table::new(),
             queue: Table::new(),
             images: Table::new(),
-            pieces: Table::new(),
+            planned: Table::new(),
             cutting: Cutting::new(),
             live: 0,
             begun: 0,
@@ -312,7 +312,7 @@ impl Plan {
         self.runs.release(os);
         self.queue.release(os);
         self.images.release(os);
-        self.pieces.release(os);
+        self.planned.release(os);
         self.members.release(os);
         self.starts.release(os);
         self.bits.release(os);

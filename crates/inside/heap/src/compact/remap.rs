@@ -164,10 +164,10 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             plan.starts[group as usize] as usize..plan.starts[group as usize + 1] as usize;
         let (mut union, mut pages) = (0u64, 0);
         for member in &plan.members[members.clone()] {
-            let piece = plan.pieces[*member as usize];
-            let own = &plan.pages[piece.first as usize..][..usize::from(piece.pages)];
+            let planned = plan.planned[*member as usize];
+            let own = &plan.pages[planned.first as usize..][..usize::from(planned.pages)];
             for (at, _) in own.iter().enumerate().filter(|(_, page)| **page != [0; PAGE_WORDS]) {
-                union |= 1 << (usize::from(piece.at) + at);
+                union |= 1 << (usize::from(planned.at) + at);
                 pages += 1;
             }
         }

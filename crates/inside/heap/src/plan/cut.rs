@@ -1,26 +1,26 @@
-//! Cutting runs of sparse pages into pieces where they fit into images.
+//! Cutting runs of sparse pages into extents where they fit into images.
 //!
 //! Terms: a **run** is a row of pages side by side, of spans of whatever classes; an **image** a row of pages that
-//! several pieces share; a **piece** is what is cut off the front of a run, and lies in an image from some page on.
-//! A piece costs a mapping, a page of an image memory.
+//! several extents share; an **extent** is what is cut off the front of a run, and lies in an image from some page on.
+//! An extent costs a mapping, a page of an image memory.
 //!
 //! ```text
-//!  run 0     |■□□|□■□|□□□|□■■|□□□|       pieces: pages 0 1 2 at 0, pages 3 4 at 1
+//!  run 0     |■□□|□■□|□□□|□■■|□□□|       extents: pages 0 1 2 at 0, pages 3 4 at 1
 //!  run 1     |□■□|■□□|□□■|               pages 0 1 2 at 0
 //!  image     |■■□|■■■|□□■|
 //! ```
 //!
-//! How long a piece can be is found and not laid down: in an empty image it is long, in one nearly full as short as
-//! what is left there, so that images get much fuller than with pieces that are cut beforehand.
+//! How long an extent can be is found and not laid down: in an empty image it is long, in one nearly full as short as
+//! what is left there, so that images get much fuller than with extents that are cut beforehand.
 //!
 //! Algorithm: as many images as the live bytes need if these fill a given share of them, all empty. Of each run the
-//! longest piece from its front that fits anywhere is a candidate, and the one that holds most is placed first. What a
+//! longest extent from its front that fits anywhere is a candidate, and the one that holds most is placed first. What a
 //! run has for a candidate only shrinks as images fill, so a bound for each is kept in a heap, and a run is looked at
-//! again when it comes first (lazy greedy). When the best piece holds next to nothing, or a run's next page fits
+//! again when it comes first (lazy greedy). When the best extent holds next to nothing, or a run's next page fits
 //! nowhere, one more image is begun.
 //!
-//! Properties (tested): pieces lie in one run each and take its pages in order; the live bits of an image are
-//! disjoint; no piece holds nothing live of the first or the last of its spans, unless it is the run's; if there are
+//! Properties (tested): extents lie in one run each and take its pages in order; the live bits of an image are
+//! disjoint; no extent holds nothing live of the first or the last of its spans, unless it is the run's; if there are
 //! enough images, no live page is left; the outcome depends on the input only, not on how the work is cut.
 
 use super::population;
@@ -34,11 +34,11 @@ const BITS: u32 = 256;
 /// Pages side by side that are still to be cut: `first..end` of those given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// The first page that is in no piece.
+    /// The first page that is in no extent.
     pub first: u32,
     /// The end of the run.
     pub end: u32,
-    /// Where in the images its last piece ended, or [`Run::NOWHERE`].
+    /// Where in the images its last extent ended, or [`Run::NOWHERE`].
     pub after: u32,
 }
 
@@ -49,7 +49,7 @@ impl Run {
 
 /// Pages of a run that lie in an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct PlannedExtent {
     /// Its first page, of those given.
     pub first: u32,
     /// Pages.
@@ -60,7 +60,7 @@ pub struct Piece {
     pub image: u32,
 }
 
-/// A run by what its next piece holds at most.
+/// A run by what its next extent holds at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Queued {
     bound: u32,
@@ -72,13 +72,13 @@ pub struct Queued {
 pub struct Bounds {
     /// Pages of an image.
     pub image_pages: usize,
-    /// Most pages of a piece.
-    pub piece_pages: usize,
+    /// Most pages of an extent.
+    pub extent_pages: usize,
     /// Places in images that a run is tried at.
     pub probes: u32,
     /// Images that there are from the beginning.
     pub images: u32,
-    /// Live bits that a piece must hold for no further image to be begun instead.
+    /// Live bits that an extent must hold for no further image to be begun instead.
     pub least: u32,
 }
 
@@ -95,22 +95,22 @@ pub struct Tables<'a> {
     pub queue: &'a mut [Queued],
     /// Room for images: pages, which may hold anything.
     pub images: &'a mut [Page],
-    /// Room for pieces: as many as there may be.
-    pub pieces: &'a mut [Piece],
+    /// Room for extents: as many as there may be.
+    pub extents: &'a mut [PlannedExtent],
 }
 
 /// What came of cutting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Pieces made.
-    pub pieces: usize,
+    /// Extents made.
+    pub extents: usize,
     /// Images begun.
     pub images: u32,
-    /// Whether there was room for no more pieces.
+    /// Whether there was room for no more extents.
     pub full: bool,
 }
 
-/// A place for the next piece of a run.
+/// A place for the next extent of a run.
 #[derive(Clone, Copy)]
 struct Place {
     image: u32,
@@ -124,11 +124,11 @@ pub struct Cutting {
     /// The run whose bound is found next, as long as there is one.
     next: usize,
     queued: usize,
-    pieces: usize,
+    extents: usize,
     images: u32,
     /// Whether the last image holds anything.
     begun: bool,
-    /// Live bits that are in no piece.
+    /// Live bits that are in no extent.
     left: u64,
     /// The image that is tried first.
     turn: u32,
@@ -143,7 +143,7 @@ impl Default for Cutting {
 impl Cutting {
     /// Nothing done yet.
     pub const fn new() -> Self {
-        Self { next: 0, queued: 0, pieces: 0, images: 0, begun: false, left: 0, turn: 0 }
+        Self { next: 0, queued: 0, extents: 0, images: 0, begun: false, left: 0, turn: 0 }
     }
 
     /// Goes on for about `work` steps, of ten nanoseconds or so. Returns what came of it once all is done. Each call of
@@ -158,7 +158,7 @@ impl Cutting {
                 self.find_bound(tables, bounds)
             } else if self.queued == 0 {
                 return Some(self.cut(false));
-            } else if self.pieces == tables.pieces.len() {
+            } else if self.extents == tables.extents.len() {
                 return Some(self.cut(true));
             } else {
                 self.place(tables, bounds)
@@ -168,16 +168,16 @@ impl Cutting {
         None
     }
 
-    /// Live bits that are in no piece.
+    /// Live bits that are in no extent.
     pub fn left(&self) -> u64 {
         self.left
     }
 
     fn cut(&self, full: bool) -> Cut {
-        Cut { pieces: self.pieces, images: self.images, full }
+        Cut { extents: self.extents, images: self.images, full }
     }
 
-    /// Queues the next run by what its next piece may hold; returns the steps that it took.
+    /// Queues the next run by what its next extent may hold; returns the steps that it took.
     fn find_bound(&mut self, tables: &mut Tables<'_>, bounds: Bounds) -> u32 {
         if self.next == 0 {
             self.queued = 0;
@@ -189,7 +189,7 @@ impl Cutting {
         let Run { first, end, .. } = tables.runs[run];
         let pages = &tables.pages[first as usize..end as usize];
         self.left += pages.iter().map(|page| u64::from(population(page))).sum::<u64>();
-        self.queue(tables, run as u32, held(pages, bounds.piece_pages));
+        self.queue(tables, run as u32, held(pages, bounds.extent_pages));
         1 + pages.len() as u32
     }
 
@@ -208,7 +208,7 @@ impl Cutting {
     fn place(&mut self, tables: &mut Tables<'_>, bounds: Bounds) -> u32 {
         let run = tables.queue[0].run;
         self.dequeue(tables);
-        if self.skip_empty(tables, run, bounds.piece_pages) {
+        if self.skip_empty(tables, run, bounds.extent_pages) {
             return 1;
         }
         let (place, probes) = self.find(tables, bounds, tables.runs[run as usize]);
@@ -221,7 +221,7 @@ impl Cutting {
         let poor =
             holds < bounds.least && self.left * 4 >= bounds.image_pages as u64 * u64::from(BITS);
         let Run { end, .. } = tables.runs[run as usize];
-        let stuck = holds == 0 && held(&tables.pages[first..end as usize], bounds.piece_pages) > 0;
+        let stuck = holds == 0 && held(&tables.pages[first..end as usize], bounds.extent_pages) > 0;
         if (poor && self.begun || stuck) && self.begin_image(tables, bounds) {
             // What all runs may have there is not known.
             self.next = 0;
@@ -240,13 +240,13 @@ impl Cutting {
             for (into, page) in shared.iter_mut().zip(own) {
                 into.iter_mut().zip(page).for_each(|(word, more)| *word |= more);
             }
-            tables.pieces[self.pieces] = Piece {
+            tables.extents[self.extents] = PlannedExtent {
                 first: first as u32,
                 pages: place.pages as u8,
                 at: place.at as u8,
                 image: place.image,
             };
-            self.pieces += 1;
+            self.extents += 1;
             self.left -= u64::from(holds);
             self.begun |= place.image + 1 == self.images;
             entry.first += place.pages as u32;
@@ -254,13 +254,13 @@ impl Cutting {
             entry.after = if inside { (at + place.pages) as u32 } else { Run::NOWHERE };
         }
         let Run { first, end, .. } = *entry;
-        let bound = held(&tables.pages[first as usize..end as usize], bounds.piece_pages);
+        let bound = held(&tables.pages[first as usize..end as usize], bounds.extent_pages);
         self.queue(tables, run, bound);
         1 + probes
     }
 
     /// Leaves out what is empty of the run's first span; whether that was so, and the run is queued again.
-    fn skip_empty(&mut self, tables: &mut Tables<'_>, run: u32, piece_pages: usize) -> bool {
+    fn skip_empty(&mut self, tables: &mut Tables<'_>, run: u32, extent_pages: usize) -> bool {
         let entry = &mut tables.runs[run as usize];
         let rest = entry.first as usize..entry.end as usize;
         let is_next = |at: &usize| *at > rest.start && tables.begins[*at];
@@ -271,14 +271,14 @@ impl Cutting {
         }
         entry.first = until as u32;
         entry.after = Run::NOWHERE;
-        let bound = held(&tables.pages[until..rest.end], piece_pages);
+        let bound = held(&tables.pages[until..rest.end], extent_pages);
         self.queue(tables, run, bound);
         true
     }
 
-    /// The longest piece from the run's front that fits anywhere, and how many places were tried.
+    /// The longest extent from the run's front that fits anywhere, and how many places were tried.
     fn find(&mut self, tables: &Tables<'_>, bounds: Bounds, run: Run) -> (Place, u32) {
-        let most = bounds.piece_pages.min((run.end - run.first) as usize);
+        let most = bounds.extent_pages.min((run.end - run.first) as usize);
         let pages = &tables.pages[run.first as usize..][..most];
         let mut best = Place { image: 0, at: 0, pages: 0 };
         let mut probes = 0;
@@ -286,7 +286,7 @@ impl Cutting {
             let own = image as usize * bounds.image_pages;
             &tables.images[own..own + bounds.image_pages]
         };
-        // Where the last piece ended the two are one mapping.
+        // Where the last extent ended the two are one mapping.
         if run.after != Run::NOWHERE {
             let (image, at) = (run.after / bounds.image_pages as u32, run.after as usize);
             let at = at % bounds.image_pages;
@@ -321,7 +321,7 @@ impl Cutting {
         (best, probes)
     }
 
-    /// The piece without the pages at its end that are empty and the only ones of their span.
+    /// The extent without the pages at its end that are empty and the only ones of their span.
     fn trimmed(&self, tables: &Tables<'_>, run: Run, pages: usize) -> usize {
         let first = run.first as usize;
         let mut end = first + pages;
@@ -402,7 +402,7 @@ mod tests {
     use proptest::prelude::*;
 
     const BOUNDS: Bounds =
-        Bounds { image_pages: 64, piece_pages: 32, probes: 4096, images: 1, least: 4 };
+        Bounds { image_pages: 64, extent_pages: 32, probes: 4096, images: 1, least: 4 };
 
     /// Pages, which of them begin a span, and how many there are in each run.
     #[derive(Clone, Debug, Default)]
@@ -426,8 +426,14 @@ mod tests {
             }
         }
 
-        /// As cut with room for so many images and pieces, in slices of so much work.
-        fn cut(&self, bounds: Bounds, images: usize, most: usize, work: u32) -> (Vec<Piece>, Cut) {
+        /// As cut with room for so many images and extents, in slices of so much work.
+        fn cut(
+            &self,
+            bounds: Bounds,
+            images: usize,
+            most: usize,
+            work: u32,
+        ) -> (Vec<PlannedExtent>, Cut) {
             let mut first = 0;
             let run = |len: &usize| {
                 let run = Run { first, end: first + *len as u32, after: Run::NOWHERE };
@@ -437,7 +443,7 @@ mod tests {
             let mut runs: Vec<Run> = self.runs.iter().map(run).collect();
             let mut queue = vec![Queued { bound: 7, run: 7 }; runs.len()];
             let mut room = vec![[9; 4]; images * bounds.image_pages];
-            let mut pieces = vec![Piece::default(); most];
+            let mut extents = vec![PlannedExtent::default(); most];
             let mut cutting = Cutting::new();
             let cut = loop {
                 let mut tables = Tables {
@@ -446,35 +452,35 @@ mod tests {
                     runs: &mut runs,
                     queue: &mut queue,
                     images: &mut room,
-                    pieces: &mut pieces,
+                    extents: &mut extents,
                 };
                 if let Some(cut) = cutting.step(&mut tables, bounds, work) {
                     break cut;
                 }
             };
-            pieces.truncate(cut.pieces);
-            (pieces, cut)
+            extents.truncate(cut.extents);
+            (extents, cut)
         }
 
-        /// The images that pieces make, after looking at what must hold of every one.
-        fn check(&self, pieces: &[Piece], bounds: Bounds) -> Vec<Page> {
-            let count = pieces.iter().map(|piece| piece.image + 1).max().unwrap_or(0) as usize;
+        /// The images that extents make, after looking at what must hold of every one.
+        fn check(&self, extents: &[PlannedExtent], bounds: Bounds) -> Vec<Page> {
+            let count = extents.iter().map(|extent| extent.image + 1).max().unwrap_or(0) as usize;
             let mut images = vec![[0; 4]; count * bounds.image_pages];
             let mut taken = vec![false; self.pages.len()];
-            for piece in pieces {
-                let (first, len) = (piece.first as usize, usize::from(piece.pages));
-                let at = usize::from(piece.at);
-                assert!((1..=bounds.piece_pages).contains(&len));
-                assert!(at + len <= bounds.image_pages, "{piece:?}");
+            for extent in extents {
+                let (first, len) = (extent.first as usize, usize::from(extent.pages));
+                let at = usize::from(extent.at);
+                assert!((1..=bounds.extent_pages).contains(&len));
+                assert!(at + len <= bounds.image_pages, "{extent:?}");
                 let mut end = 0;
                 let run = self.runs.iter().find_map(|run| {
                     end += run;
                     (first < end).then_some(end - run..end)
                 });
-                assert!(run.is_some_and(|run| first + len <= run.end), "{piece:?} in one run");
+                assert!(run.is_some_and(|run| first + len <= run.end), "{extent:?} in one run");
                 for page in 0..len {
                     assert!(!core::mem::replace(&mut taken[first + page], true), "taken once");
-                    let image = &mut images[piece.image as usize * bounds.image_pages + at + page];
+                    let image = &mut images[extent.image as usize * bounds.image_pages + at + page];
                     for (into, more) in image.iter_mut().zip(&self.pages[first + page]) {
                         assert_eq!(*into & more, 0, "two live bits in one place");
                         *into |= more;
@@ -484,11 +490,11 @@ mod tests {
             images
         }
 
-        /// Live pages that are in no piece.
-        fn left(&self, pieces: &[Piece]) -> usize {
+        /// Live pages that are in no extent.
+        fn left(&self, extents: &[PlannedExtent]) -> usize {
             let is_in = |page: usize| {
-                pieces.iter().any(|piece| {
-                    (piece.first..piece.first + u32::from(piece.pages)).contains(&(page as u32))
+                extents.iter().any(|extent| {
+                    (extent.first..extent.first + u32::from(extent.pages)).contains(&(page as u32))
                 })
             };
             (0..self.pages.len())
@@ -519,9 +525,9 @@ mod tests {
 
     fn bounds() -> impl Strategy<Value = Bounds> {
         (1usize..=64, 1usize..=32, 1u32..5000, 0u32..4, 0u32..300).prop_map(
-            |(image_pages, piece_pages, probes, images, least)| Bounds {
+            |(image_pages, extent_pages, probes, images, least)| Bounds {
                 image_pages,
-                piece_pages,
+                extent_pages,
                 probes,
                 images: images + 1,
                 least,
@@ -537,33 +543,33 @@ mod tests {
             heap in heaps(), bounds in bounds(), work in 1u32..5000,
         ) {
             let ample = heap.pages.len() + 8;
-            let (pieces, cut) = heap.cut(bounds, ample, ample, u32::MAX);
-            heap.check(&pieces, bounds);
+            let (extents, cut) = heap.cut(bounds, ample, ample, u32::MAX);
+            heap.check(&extents, bounds);
             prop_assert!(!cut.full);
-            prop_assert_eq!(heap.left(&pieces), 0);
-            prop_assert!(pieces.iter().all(|piece| piece.image < cut.images));
-            prop_assert_eq!(heap.cut(bounds, ample, ample, work), (pieces, cut));
+            prop_assert_eq!(heap.left(&extents), 0);
+            prop_assert!(extents.iter().all(|extent| extent.image < cut.images));
+            prop_assert_eq!(heap.cut(bounds, ample, ample, work), (extents, cut));
         }
 
         #[test]
         fn there_are_no_more_pieces_and_images_than_there_is_room_for(
             heap in heaps(), bounds in bounds(), images in 1usize..6, most in 0usize..60,
         ) {
-            let (pieces, cut) = heap.cut(bounds, images, most, 1000);
-            let used = heap.check(&pieces, bounds).len() / bounds.image_pages;
+            let (extents, cut) = heap.cut(bounds, images, most, 1000);
+            let used = heap.check(&extents, bounds).len() / bounds.image_pages;
             prop_assert!(used <= cut.images as usize && cut.images as usize <= images);
-            prop_assert!(pieces.len() <= most);
-            prop_assert!(!cut.full || pieces.len() == most);
+            prop_assert!(extents.len() <= most);
+            prop_assert!(!cut.full || extents.len() == most);
         }
 
         #[test]
         fn every_piece_has_live_bytes_of_each_of_its_spans(heap in heaps(), bounds in bounds()) {
             let ample = heap.pages.len() + 8;
-            let (pieces, _) = heap.cut(bounds, ample, ample, u32::MAX);
-            for piece in pieces {
-                let (first, end) = (piece.first as usize, piece.first as usize + usize::from(piece.pages));
-                let is_cut_short = usize::from(piece.pages) == bounds.piece_pages
-                    || usize::from(piece.at + piece.pages) == bounds.image_pages;
+            let (extents, _) = heap.cut(bounds, ample, ample, u32::MAX);
+            for extent in extents {
+                let (first, end) = (extent.first as usize, extent.first as usize + usize::from(extent.pages));
+                let is_cut_short = usize::from(extent.pages) == bounds.extent_pages
+                    || usize::from(extent.at + extent.pages) == bounds.image_pages;
                 let mut at = first;
                 while at < end {
                     let next = (at + 1..end).find(|page| heap.begins[*page]).unwrap_or(end);
@@ -571,7 +577,7 @@ mod tests {
                     let lives = heap.pages[at..next].iter().any(|page| *page != [0; 4]);
                     let whole = (at == first || heap.begins[at]) && ends;
                     // A span that is dead altogether may be in the middle.
-                    prop_assert!(lives || whole || is_cut_short, "{piece:?}: {at}..{next}");
+                    prop_assert!(lives || whole || is_cut_short, "{extent:?}: {at}..{next}");
                     at = next;
                 }
             }
@@ -606,11 +612,11 @@ mod tests {
         }
         let live: u32 = heap.pages.iter().map(population).sum();
         let bounds = Bounds { images: live.div_ceil(64 * 256 / 2), ..BOUNDS };
-        let (pieces, _) = heap.cut(bounds, 200, heap.pages.len(), u32::MAX);
-        let used = heap.check(&pieces, bounds).iter().filter(|page| **page != [0; 4]).count();
-        assert_eq!(heap.left(&pieces), 0);
+        let (extents, _) = heap.cut(bounds, 200, heap.pages.len(), u32::MAX);
+        let used = heap.check(&extents, bounds).iter().filter(|page| **page != [0; 4]).count();
+        assert_eq!(heap.left(&extents), 0);
         let fill = f64::from(live) / 256.0 / used as f64;
-        let a_round = pieces.len() as f64 / f64::from(rounds);
+        let a_round = extents.len() as f64 / f64::from(rounds);
         assert!(fill > 0.46 && a_round < 1.6, "{fill} of {used} pages, {a_round}");
     }
 
@@ -626,19 +632,19 @@ mod tests {
             });
         }
         let bounds = Bounds { image_pages: 32, ..BOUNDS };
-        let (pieces, cut) = heap.cut(bounds, 10, 200, u32::MAX);
-        heap.check(&pieces, bounds);
-        assert_eq!((pieces.len(), heap.left(&pieces)), (60, 0));
+        let (extents, cut) = heap.cut(bounds, 10, 200, u32::MAX);
+        heap.check(&extents, bounds);
+        assert_eq!((extents.len(), heap.left(&extents)), (60, 0));
         assert_eq!(cut.images, 4, "sixteen to an image");
     }
 
-    /// In an image that is nearly full a piece is short, in an empty one long.
+    /// In an image that is nearly full an extent is short, in an empty one long.
     #[test]
     fn what_goes_on_where_the_last_piece_ended_follows_it() {
         let mut heap = Heap::default();
         heap.run(&[16, 16, 16, 16], || true);
-        let (pieces, _) = heap.cut(BOUNDS, 3, 10, u32::MAX);
-        let places: Vec<_> = pieces.iter().map(|piece| (piece.first, piece.at)).collect();
+        let (extents, _) = heap.cut(BOUNDS, 3, 10, u32::MAX);
+        let places: Vec<_> = extents.iter().map(|extent| (extent.first, extent.at)).collect();
         assert_eq!(places, [(0, 0), (32, 32)]);
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pagemill_heap::compact::{Compactor, Kernel, Progress};
 use pagemill_heap::os::Os;
 use pagemill_heap::stats::{Backend, Waits, degraded};
-use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, PassCause, Rest};
+use pagemill_heap::trigger::{self, Decision, Gate, History, Inputs, PassCause, RestTime};
 use pagemill_preload_sys::{confine, sys};
 
 use super::state::period_ms;
@@ -79,7 +79,7 @@ pub(crate) struct Housekeeping<O: Os + 'static> {
     backend: Backend,
     pressure: Pressure,
     history: History,
-    rest: Rest,
+    rest: RestTime,
     /// Live and mapped bytes when they last changed, and since when they are nearly the same.
     seen: (usize, usize),
     same_since: u64,
@@ -176,7 +176,7 @@ impl<O: Os> Housekeeping<O> {
             backend,
             pressure: Pressure::open(),
             history: History::new(),
-            rest: Rest::default(),
+            rest: RestTime::default(),
             seen: (0, 0),
             same_since: 0,
             rounds_same: 0,
@@ -240,7 +240,7 @@ impl<O: Os> Housekeeping<O> {
             Decision::Gated { by: Gate::TooDear | Gate::CpuShare, .. } => {
                 add(&pagemill_stats.gated);
             }
-            Decision::Gated { .. } | Decision::Rest => {}
+            Decision::Gated { .. } | Decision::Untriggered => {}
         }
         let passes = matches!(decision, Decision::Run { .. });
         let scan = self.engine.last_scan();
@@ -351,17 +351,17 @@ impl<O: Os> Housekeeping<O> {
         let period = period_ms() * 1_000_000;
         let next = self.ended + period;
         let (decision, (waits, until)) = if self.backend == Backend::None {
-            (Decision::Rest, (Waits::Unknown, 0))
+            (Decision::Untriggered, (Waits::Unknown, 0))
         } else if (period == 0 || inputs.now_ns < next) && !inputs.request {
-            (Decision::Rest, (Waits::Period, if period == 0 { 0 } else { next }))
+            (Decision::Untriggered, (Waits::Period, if period == 0 { 0 } else { next }))
         } else if self.ksmd_merges(inputs) {
-            (Decision::Rest, (Waits::Pass, 0))
+            (Decision::Untriggered, (Waits::Pass, 0))
         } else {
             let inputs = self.in_part(inputs);
             let decision = trigger::decide(&inputs, &self.history);
             let again = self.same_since + self.look_again_ns;
             if self.backend == Backend::Ksm && trigger::settles(decision, &inputs) {
-                (Decision::Rest, (Waits::Pause, self.same_since + trigger::SETTLED_NS))
+                (Decision::Untriggered, (Waits::Pause, self.same_since + trigger::SETTLED_NS))
             } else {
                 (decision, trigger::waits(decision, &inputs, &self.history, again))
             }
@@ -438,7 +438,7 @@ impl<O: Os> Housekeeping<O> {
         let own = |engine: &Engine<O>| {
             sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(engine.kernel().cpu_ns())
         };
-        let (mut looked, mut rest) = (self.engine.kernel().now_ns(), Rest::default());
+        let (mut looked, mut rest) = (self.engine.kernel().now_ns(), RestTime::default());
         rest.observe(looked, own(self.engine), 0);
         let mut whole = true;
         while self.slice(|engine| engine.step(SLICE_NS)) {
