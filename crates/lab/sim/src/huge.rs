@@ -576,7 +576,7 @@ impl Machine {
         self.setup.policy.decide(&self.view(at, moment)).action
     }
 
-    /// Has a policy that tries actions on the program's growth decide under which one it goes on, when a piece of it
+    /// Has a policy that tries actions on the program's growth decide under which one it goes on, when an epoch of it
     /// has ended.
     fn try_growth(&mut self, at: usize) {
         let Some(tries) = self.setup.policy.tries() else { return };

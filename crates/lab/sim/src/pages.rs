@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use pagemill_policy::tier::{Page, Tier};
 
-use crate::pieces::Pieces;
+use crate::split_pages::SplitPages;
 use crate::workload::Workload;
 use pagemill_model::random::Random;
 
@@ -56,10 +56,10 @@ pub struct Pages {
     cleared: Vec<u32>,
     active: VecDeque<u32>,
     inactive: VecDeque<u32>,
-    /// Pages of each class that the default tier serves, by the reads of its pieces.
+    /// Pages of each class that the default tier serves, by the reads of its units.
     served: Vec<f64>,
     /// Where huge pages may be split.
-    pieces: Option<Pieces>,
+    split_pages: Option<SplitPages>,
     default_frames: usize,
     used: usize,
 }
@@ -89,7 +89,7 @@ impl Pages {
                 .scan(0, |before, &end| Some((end - std::mem::replace(before, end)) * segments))
                 .collect(),
             served: vec![0.0; ends.len()],
-            pieces: None,
+            split_pages: None,
             segment,
             together: if workload.together { segments } else { 1 },
             ends,
@@ -228,18 +228,19 @@ impl Pages {
 
     fn serve(&mut self, page: u32, sign: f64) {
         let class = self.class_of(page);
-        self.served[class] += sign * self.pieces.as_ref().map_or(1.0, |pieces| pieces.rate(page));
+        self.served[class] +=
+            sign * self.split_pages.as_ref().map_or(1.0, |split| split.rate(page));
     }
 
     /// Lets huge pages be split.
-    pub fn splittable(&mut self, pieces: Pieces) {
-        self.pieces = Some(pieces);
+    pub fn splittable(&mut self, split_pages: SplitPages) {
+        self.split_pages = Some(split_pages);
     }
 
-    /// The pieces, where huge pages may be split.
+    /// The units, where huge pages may be split.
     #[must_use]
-    pub const fn pieces(&self) -> Option<&Pieces> {
-        self.pieces.as_ref()
+    pub const fn split_pages(&self) -> Option<&SplitPages> {
+        self.split_pages.as_ref()
     }
 
     /// Splits whole pages of one tier together.
@@ -250,8 +251,8 @@ impl Pages {
             .filter(|&page| self.tier(page) == Tier::Default)
             .collect();
         on_default.iter().for_each(|&page| self.serve(page, -1.0));
-        if let Some(pieces) = &mut self.pieces {
-            pieces.split(group);
+        if let Some(split_pages) = &mut self.split_pages {
+            split_pages.split(group);
         }
         on_default.iter().for_each(|&page| self.serve(page, 1.0));
     }

@@ -26,7 +26,7 @@ use crate::closed::Walks;
 use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::pages::Pages;
-use crate::pieces::{Inside, Pieces};
+use crate::split_pages::{Inside, SplitPages};
 use crate::surface::{Effort, Point, Surface, mix};
 use crate::workload::{GIB, Workload};
 use pagemill_model::random::Random;
@@ -399,7 +399,7 @@ impl<'a> State<'a> {
         let mut pages =
             Pages::first_touch(&load, setup.page_bytes(), setup.default_bytes(), setup.scale);
         let splitter = inside.map(|inside| {
-            pages.splittable(Pieces::new(pages.len(), inside));
+            pages.splittable(SplitPages::new(pages.len(), inside));
             Splitter::new(pages.len(), pages.default_frames() * BASE, cooling(setup))
         });
         let engine = engine(setup, &pages);
@@ -429,7 +429,7 @@ impl<'a> State<'a> {
     }
 
     fn part_split(&self) -> f64 {
-        self.pages.pieces().map_or(0.0, Pieces::part_split)
+        self.pages.split_pages().map_or(0.0, SplitPages::part_split)
     }
 
     /// The loads as they are measured.

@@ -1,11 +1,11 @@
 //! Huge pages that have been split into base pages.
 //!
-//! Terms: a *piece* is the memory of one huge page: a huge page, or as many base pages of split ones, all read alike.
+//! Terms: a *unit* is the memory of one huge page: a huge page, or as many base pages of split ones, all read alike.
 //! Where a part `1/k` of each huge page is read more than the rest ([`Inside`]), `k` pages of the same tier are split
-//! together, a *group*, into one piece with what is hot in them and `k - 1` with what is not, in their places. So all
-//! pieces are of one size, and placement goes on as before.
+//! together, a *group*, into one unit with what is hot in them and `k - 1` with what is not, in their places. So all
+//! units are of one size, and placement goes on as before.
 //!
-//! Always so: pieces serve all reads of their pages, no more and no less.
+//! Always so: units serve all reads of their pages, no more and no less.
 
 use pagemill_policy::tier::Page;
 
@@ -20,19 +20,19 @@ pub struct Inside {
     pub weight: f64,
 }
 
-/// Which piece serves which page.
+/// Which unit serves which page.
 #[derive(Clone, Debug)]
-pub struct Pieces {
+pub struct SplitPages {
     inside: Inside,
     /// The group of each page; [`WHOLE`] before it is split.
     group: Vec<u32>,
-    /// Pages of each group; the first is the hot piece's place.
+    /// Pages of each group; the first is the hot unit's place.
     groups: Vec<Vec<Page>>,
 }
 
 const WHOLE: u32 = u32::MAX;
 
-impl Pieces {
+impl SplitPages {
     /// Whole pages.
     #[must_use]
     pub fn new(pages: usize, inside: Inside) -> Self {
@@ -58,21 +58,21 @@ impl Pieces {
         (self.groups.len() * self.inside.one_in) as f64 / self.group.len().max(1) as f64
     }
 
-    /// The reads of a piece for each read of an average page.
+    /// The reads of a unit for each read of an average page.
     #[must_use]
-    pub fn rate(&self, piece: u32) -> f64 {
-        let Some(group) = self.groups.get(self.group[piece as usize] as usize) else {
+    pub fn rate(&self, unit: u32) -> f64 {
+        let Some(group) = self.groups.get(self.group[unit as usize] as usize) else {
             return 1.0;
         };
         let pages = group.len() as f64;
-        if group[0].0 == piece {
+        if group[0].0 == unit {
             pages * self.inside.weight
         } else {
             pages * (1.0 - self.inside.weight) / (pages - 1.0)
         }
     }
 
-    /// Draws a read of `page`: its base page of `of`, and the piece that serves it.
+    /// Draws a read of `page`: its base page of `of`, and the unit that serves it.
     pub fn draw(&self, page: u32, of: usize, random: &mut Random) -> (usize, u32) {
         let hot = of / self.inside.one_in;
         let in_hot = random.chance(self.inside.weight);
@@ -96,24 +96,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_serve_all_reads(one_in in 2_usize..9, weight in 0.1_f64..0.99, groups in 0_usize..5) {
+        fn units_serve_all_reads(one_in in 2_usize..9, weight in 0.1_f64..0.99, groups in 0_usize..5) {
             let pages = one_in * 6;
-            let mut pieces = Pieces::new(pages, Inside { one_in, weight });
+            let mut split = SplitPages::new(pages, Inside { one_in, weight });
             for group in 0..groups {
                 let first = (group * one_in) as u32;
-                pieces.split(&(first..first + one_in as u32).map(Page).collect::<Vec<_>>());
+                split.split(&(first..first + one_in as u32).map(Page).collect::<Vec<_>>());
             }
-            let rates: f64 = (0..pages as u32).map(|piece| pieces.rate(piece)).sum();
+            let rates: f64 = (0..pages as u32).map(|unit| split.rate(unit)).sum();
             prop_assert!((rates - pages as f64).abs() < 1e-9);
             let mut random = Random::new(3);
             let mut served = vec![0.0; pages];
             for at in 0..4000 {
-                let (base, piece) = pieces.draw(at % pages as u32, 512, &mut random);
+                let (base, unit) = split.draw(at % pages as u32, 512, &mut random);
                 prop_assert!(base < 512);
-                served[piece as usize] += 1.0;
+                served[unit as usize] += 1.0;
             }
             if groups > 0 {
-                let expected = pieces.rate(0) * 4000.0 / pages as f64;
+                let expected = split.rate(0) * 4000.0 / pages as f64;
                 prop_assert!((served[0] - expected).abs() < 6.0 * expected.sqrt() + 6.0);
             }
         }

@@ -12,7 +12,7 @@ use pagemill_model::page::HUGE;
 use crate::cache::{self, Lines};
 use crate::closed::{Group, Kind, Walks};
 use crate::machine::Machine;
-use crate::pieces::Inside;
+use crate::split_pages::Inside;
 
 /// Bytes of a GiB.
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;

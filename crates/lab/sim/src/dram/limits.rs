@@ -66,7 +66,7 @@ pub(super) struct Rank {
     /// Whose turn it is, where not all banks are refreshed at once.
     pub(super) turn: usize,
     /// Whether what was postponed before the run has been made up for.
-    pub(super) settled: bool,
+    pub(super) caught_up: bool,
 }
 
 impl Rank {
@@ -167,10 +167,10 @@ impl Limits {
                     break;
                 }
                 let interval = timing.refi as i64;
-                if chosen && !rank.settled {
+                if chosen && !rank.caught_up {
                     rank.owed += (begin as i64 - rank.owed).max(0) / interval * interval;
                 }
-                rank.settled = true;
+                rank.caught_up = true;
                 rank.owed += interval;
                 let turn = rank.turn;
                 rank.turn = (turn + 1) % timing.turns;

@@ -10,26 +10,27 @@ use super::{QUANTUM_NS, State};
 use crate::workload::GIB;
 
 impl State<'_> {
-    /// The piece that serves a read of `page`; MEMTIS looks at where in it that is, and may split.
+    /// The unit that serves a read of `page`; MEMTIS looks at where in it that is, and may split.
     fn inside(&mut self, page: u32, driver: &mut Sampled, loads: Loads) -> u32 {
-        let (Some(splitter), Some(pieces)) = (&mut self.splitter, self.pages.pieces()) else {
+        let (Some(splitter), Some(split_pages)) = (&mut self.splitter, self.pages.split_pages())
+        else {
             return page;
         };
-        let (base, piece) = pieces.draw(page, BASE, &mut self.random);
-        if splitter.sample(Page(page), base, self.pages.tier(piece)) {
+        let (base, unit) = split_pages.draw(page, BASE, &mut self.random);
+        if splitter.sample(Page(page), base, self.pages.tier(unit)) {
             let (default_ns, alternate_ns) = (loads.default.latency_ns, loads.alternate.latency_ns);
             let chosen = splitter.decide(default_ns, alternate_ns, |_| true);
-            let together = pieces.together();
+            let together = split_pages.together();
             for tier in [Tier::Default, Tier::Alternate] {
                 let here: Vec<Page> =
                     chosen.iter().copied().filter(|page| self.pages.tier(page.0) == tier).collect();
                 for group in here.chunks_exact(together) {
                     self.pages.split(group);
-                    count_pieces(splitter, driver.counter(), group, BASE / together);
+                    count_units(splitter, driver.counter(), group, BASE / together);
                 }
             }
         }
-        piece
+        unit
     }
 
     pub(super) fn by_samples(
@@ -46,8 +47,8 @@ impl State<'_> {
             seen += samples;
             for _ in 0..samples {
                 let page = self.pages.draw(class, &mut self.random);
-                let piece = self.inside(page, driver, loads);
-                driver.sample(Page(piece));
+                let unit = self.inside(page, driver, loads);
+                driver.sample(Page(unit));
                 self.sampled += 1.0;
             }
         }
@@ -95,9 +96,9 @@ pub fn exchange(
     driver.decide(loads, placement, limits)
 }
 
-/// Counts the pieces of a group that has just been split: `hot` base pages of each page make the first one up. A base
-/// page counts for all 512, as in the published kernel, so a piece counts what its base pages do.
-fn count_pieces(splitter: &mut Splitter, counter: &mut dyn Counter, group: &[Page], hot: usize) {
+/// Counts the units of a group that has just been split: `hot` base pages of each page make the first one up. A base
+/// page counts for all 512, as in the published kernel, so a unit counts what its base pages do.
+fn count_units(splitter: &mut Splitter, counter: &mut dyn Counter, group: &[Page], hot: usize) {
     let counts = |page: &Page| -> (u32, u32) {
         let counts: Vec<u32> = splitter.counts(*page).collect();
         (counts[..hot].iter().sum(), counts[hot..].iter().sum())
