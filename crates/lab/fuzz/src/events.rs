@@ -19,7 +19,7 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Bytes, Event, Fold, Nanos, event, page};
 use pagemill_record::summary;
 
-use crate::room::in_room;
+use crate::scratch::in_scratch;
 
 /// Values at the edges of what a machine, and a number, can have.
 const EDGES: [u64; 8] =
@@ -28,9 +28,9 @@ const EDGES: [u64; 8] =
 const MOST: usize = 200;
 
 /// Bytes, used up from the front; zeros behind their end.
-struct Rest<'a>(&'a [u8]);
+struct Unstructured<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl Unstructured<'_> {
     fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -82,7 +82,7 @@ fn folded<F: Fold>(mut fold: F, events: &[Event]) {
 
 /// Events, through a recording and all folds.
 pub fn events(bytes: &[u8]) {
-    let mut rest = Rest(bytes);
+    let mut rest = Unstructured(bytes);
     let (started, threshold, odd) = (Nanos(rest.number()), Nanos(rest.number()), rest.byte());
     let mut events = Vec::new();
     while !rest.0.is_empty() && events.len() < MOST {
@@ -110,7 +110,7 @@ pub fn events(bytes: &[u8]) {
     if validation.pages() < 1 << 18 {
         drop(validation.view());
     }
-    in_room(|room| {
+    in_scratch(|room| {
         let recording = room.join("events");
         let _ = fs::remove_dir_all(&recording);
         let meta = Meta {

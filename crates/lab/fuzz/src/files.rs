@@ -19,7 +19,7 @@ use pagemill_record::symbols::Files;
 use pagemill_report::free_memory;
 use pagemill_sim::machine::Machine;
 
-use crate::room::{in_room, put};
+use crate::scratch::{in_scratch, put};
 use crate::seeds;
 
 /// Samples that another tool took.
@@ -72,7 +72,7 @@ pub(crate) fn drain(recording: &Path) {
 
 /// The header of a recording, without the checksum that would refuse every change.
 pub fn meta(bytes: &[u8]) {
-    in_room(|room| {
+    in_scratch(|room| {
         let recording = room.join("meta");
         if put(&recording.join("meta.json"), bytes).is_ok() {
             drain(&recording);
@@ -84,7 +84,7 @@ pub fn meta(bytes: &[u8]) {
 pub fn part(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let dataset = event::DATASETS[usize::from(*which) % event::DATASETS.len()];
-    in_room(|room| {
+    in_scratch(|room| {
         let recording = room.join("part");
         let _ = fs::remove_dir_all(&recording);
         let header = Meta { pagemill_recording: 1, ..Meta::default() };
@@ -100,7 +100,7 @@ pub fn part(bytes: &[u8]) {
 
 /// A finished cell of an experiment.
 pub fn cell(bytes: &[u8]) {
-    in_room(|room| {
+    in_scratch(|room| {
         let path = room.join("cell.json");
         if put(&path, bytes).is_ok() {
             let _ = keep::read(&path).map(keep::CellRecord::outcome);
@@ -110,7 +110,7 @@ pub fn cell(bytes: &[u8]) {
 
 /// Cells that were collected in one file.
 pub fn collected(bytes: &[u8]) {
-    in_room(|room| {
+    in_scratch(|room| {
         let path = room.join("cells.parquet");
         if put(&path, bytes).is_ok() {
             let collected = collect::Collected::from(&[path]);
@@ -121,7 +121,7 @@ pub fn collected(bytes: &[u8]) {
 
 /// The matrix of a fleet's cells.
 pub fn matrix(bytes: &[u8]) {
-    in_room(|room| {
+    in_scratch(|room| {
         let results = room.join("matrix");
         let _ = fs::remove_dir_all(&results);
         if put(&results.join(FILE), bytes).is_err() {
@@ -149,7 +149,7 @@ pub fn traces(bytes: &[u8]) {
 
 /// A program: whether it can be preloaded, and what is in it.
 pub fn program(bytes: &[u8]) {
-    in_room(|room| {
+    in_scratch(|room| {
         let path = room.join("program");
         if put(&path, bytes).is_err() {
             return;

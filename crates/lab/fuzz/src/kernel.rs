@@ -3,7 +3,7 @@
 use pagemill_kernel::{Linux, memory::extfrag, process::psi};
 use pagemill_model::Pid;
 
-use crate::room::{in_room, put};
+use crate::scratch::{in_scratch, put};
 
 /// A file, and what reads it.
 type Text = (&'static str, fn(&Linux));
@@ -96,7 +96,7 @@ fn group(linux: &Linux) {
 pub fn kernel(bytes: &[u8]) {
     let Some((which, text)) = bytes.split_first() else { return };
     let (path, read) = TEXTS[usize::from(*which) % TEXTS.len()];
-    in_room(|room| {
+    in_scratch(|room| {
         let root = room.join("root");
         let beside = BESIDE.iter().filter(|(other, _)| *other != path);
         let beside = beside.map(|(other, text)| put(&root.join(other), text));

@@ -13,7 +13,7 @@ mod files;
 mod kernel;
 mod malloc;
 mod network;
-mod room;
+mod scratch;
 mod seeds;
 mod state;
 mod traced;

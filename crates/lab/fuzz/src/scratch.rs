@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 thread_local! {
-    static ROOM: OnceCell<Option<TempDir>> = const { OnceCell::new() };
+    static SCRATCH: OnceCell<Option<TempDir>> = const { OnceCell::new() };
 }
 
 /// Does something in a directory of this thread's own. What is not overwritten stays from one time to the next.
-pub(crate) fn in_room(act: impl FnOnce(&Path)) {
-    ROOM.with(|room| {
+pub(crate) fn in_scratch(act: impl FnOnce(&Path)) {
+    SCRATCH.with(|room| {
         if let Some(room) = room.get_or_init(|| tempfile::tempdir().ok()) {
             act(room.path());
         }

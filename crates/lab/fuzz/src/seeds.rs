@@ -9,7 +9,7 @@ use pagemill_model::results::ResultRow;
 use pagemill_model::{Bytes, Nanos};
 
 use crate::kernel::TEXTS;
-use crate::room::repository;
+use crate::scratch::repository;
 
 fn longs(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()

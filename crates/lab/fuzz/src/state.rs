@@ -15,7 +15,7 @@ use pagemill_launch::stats_page::{self, Page};
 use pagemill_model::Pid;
 use pagemill_policy::huge::{Figure, Moment, POLICIES, Unit, View};
 
-use crate::room::{in_room, put};
+use crate::scratch::{in_scratch, put};
 
 /// The process whose files these are.
 const PID: Pid = Pid(4242);
@@ -30,7 +30,7 @@ const SETTINGS: [&str; 4] = [
 /// A file in the directory of loans, by its first byte: a journal, a status, or costs.
 pub fn state(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    in_room(|room| {
+    in_scratch(|room| {
         let root = room.join("state");
         let _ = fs::remove_dir_all(&root);
         let linux = Linux::at(&root);
@@ -169,7 +169,7 @@ pub fn stats_page(bytes: &[u8]) {
         return;
     }
     let Some((offset, image)) = bytes.split_first_chunk::<8>() else { return };
-    in_room(|room| {
+    in_scratch(|room| {
         let root = room.join("stats");
         let offset = u64::from_le_bytes(*offset);
         let maps = format!("7f0000000000-7f0000001000 r-xp {offset:x} fe:00 7 /library.so\n");

@@ -268,7 +268,7 @@ impl Live {
     }
 
     /// All that happened to a process so far has been handed in. `wait` for the folds, if they are behind.
-    pub fn settled(&mut self, pid: Pid, wait: bool) {
+    pub fn watermark(&mut self, pid: Pid, wait: bool) {
         self.ready.extend(self.pending.remove(&pid));
         let Some(to) = &self.to else { return };
         while let Some(batch) = self.ready.pop_front() {
@@ -289,9 +289,9 @@ impl Live {
     pub fn finish(mut self, recording: &Path) -> Result<Summary> {
         self.waited_for.store(true, Ordering::Relaxed);
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
-            self.settled(pid, true);
+            self.watermark(pid, true);
         }
-        self.settled(Pid(0), true);
+        self.watermark(Pid(0), true);
         let whole = self.to.take().is_some();
         // A panic of the folds is no reason to lose more than their time.
         let folded = self.thread.and_then(|thread| thread.join().ok());
@@ -478,7 +478,7 @@ mod tests {
             live.event(&event);
             writer.event(&event).unwrap();
             if let Event::Touched(row) = &event {
-                live.settled(Pid::told(row.pid.unwrap()), true);
+                live.watermark(Pid::told(row.pid.unwrap()), true);
             }
         }
         let path = writer.finish(Nanos(4_000_000)).unwrap();

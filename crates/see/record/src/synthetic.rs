@@ -143,7 +143,7 @@ fn interval(to: &mut To, random: &mut Random, number: u64, events: u64) -> Resul
         written_pages: Some(lengths),
         kept: Some(0),
     })))?;
-    to.live.settled(Pid::told(PID), true);
+    to.live.watermark(Pid::told(PID), true);
     Ok(())
 }
 

@@ -448,7 +448,7 @@ impl Sink for Writing<'_> {
             written_pages,
             kept: Some(interval.kept),
         })))?;
-        self.live.settled(pid, false);
+        self.live.watermark(pid, false);
         Ok(())
     }
 

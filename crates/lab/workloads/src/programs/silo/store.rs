@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// A record outside of transactions, when none runs; `None` if it is absent.
-    pub(super) fn settled(&self, (table, at): Place) -> Option<Vec<u64>> {
+    pub(super) fn committed(&self, (table, at): Place) -> Option<Vec<u64>> {
         let mut record = Vec::new();
         let tid = self.tables[table].read(at, &mut record);
         (tid & ABSENT == 0).then_some(record)

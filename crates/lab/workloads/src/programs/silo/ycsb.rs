@@ -230,7 +230,7 @@ impl Load {
     fn check(&self, done: &Tally) -> Result<(), String> {
         let (mut counted, mut there) = (0, 0);
         for number in 0..self.store.tables[0].room() {
-            if let Some(found) = self.store.settled((0, number)) {
+            if let Some(found) = self.store.committed((0, number)) {
                 counted += modified(number as u64, &found)?;
                 there += 1;
             }
@@ -295,7 +295,7 @@ mod tests {
             let mut load = Load::new(&params, 50, 500);
             let done = sum(load.run(&params, 0, 500, 1, false), &mut Vec::new()).unwrap();
             load.check(&done).unwrap();
-            let count = |at: usize| load.store.settled((0, at)).map_or(0, |record| record[1]);
+            let count = |at: usize| load.store.committed((0, at)).map_or(0, |record| record[1]);
             let updated = (0..50).map(|at| (at, count(at))).find(|&(_, count)| count > 0);
             assert_eq!(updated.is_some(), done.updated() > 0);
             let table = &mut load.store.tables[0];

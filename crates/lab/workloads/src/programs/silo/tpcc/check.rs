@@ -37,8 +37,8 @@ fn equal(condition: u32, whose: &str, found: u64, expected: u64) -> Result<(), S
 
 impl Shop {
     /// The first words of a record that must be there.
-    fn settled(&self, place: Place) -> Result<Vec<u64>, String> {
-        self.store.settled(place).ok_or_else(|| format!("record {place:?} is absent"))
+    fn committed(&self, place: Place) -> Result<Vec<u64>, String> {
+        self.store.committed(place).ok_or_else(|| format!("record {place:?} is absent"))
     }
 
     /// Whether all conditions hold and the records say what was done, when no transaction runs.
@@ -55,7 +55,7 @@ impl Shop {
         }
         self.check_customers(&mut books)?;
         for at in 0..self.warehouses * ITEMS {
-            let stock = self.settled((STOCK, at))?;
+            let stock = self.committed((STOCK, at))?;
             books.found.add(Count::Lines, stock[TIMES]);
             books.found.add(Count::Pieces, stock[ORDERED]);
             books.found.add(Count::RemoteLines, stock[REMOTE]);
@@ -80,7 +80,7 @@ impl Shop {
     /// Conditions 1, 8 and 9: what warehouses and districts took is what was paid.
     fn check_payments(&self, books: &mut Books) -> Result<(), String> {
         for at in 0..self.store.tables[HISTORY].room() {
-            let Some(payment) = self.store.settled((HISTORY, at)) else { continue };
+            let Some(payment) = self.store.committed((HISTORY, at)) else { continue };
             books.taken[payment[AT] as usize] += payment[SUM];
             let account = &mut books.accounts[payment[BY] as usize];
             account.paid += payment[SUM];
@@ -94,12 +94,12 @@ impl Shop {
             let districts = warehouse * DISTRICTS..(warehouse + 1) * DISTRICTS;
             let mut sum = 0;
             for district in districts.clone() {
-                let took = self.settled((DISTRICT, district))?[TAKEN];
+                let took = self.committed((DISTRICT, district))?[TAKEN];
                 let what = format!("district {district} took");
                 equal(9, &what, took, books.taken[district])?;
                 sum += took;
             }
-            let took = self.settled((WAREHOUSE, warehouse))?[TAKEN];
+            let took = self.committed((WAREHOUSE, warehouse))?[TAKEN];
             let what = format!("warehouse {warehouse} took");
             equal(1, &what, took, sum)?;
             equal(8, &what, took, books.taken[districts].iter().sum())?;
@@ -109,16 +109,16 @@ impl Shop {
 
     /// Conditions 2 to 7 and 11 of a district, and that its indexes are right.
     fn check_orders(&self, district: usize, books: &mut Books) -> Result<(), String> {
-        let next = self.settled((DISTRICT, district))?[NEXT] as usize;
+        let next = self.committed((DISTRICT, district))?[NEXT] as usize;
         let of = |table: usize, order: usize| (table, district * self.room + order);
         let all = |table: usize| {
-            (0..self.room).filter(move |&order| self.store.settled(of(table, order)).is_some())
+            (0..self.room).filter(move |&order| self.store.committed(of(table, order)).is_some())
         };
         let whose = |what: &str| format!("district {district}, {what}");
         let last = all(ORDER).last().map_or(0, |order| order + 1);
         equal(2, &whose("after its last order"), last as u64, next as u64)?;
         let new: Vec<usize> = all(NEW_ORDER).collect();
-        let oldest = self.settled((OLDEST, district))?[0];
+        let oldest = self.committed((OLDEST, district))?[0];
         if let (Some(&first), Some(&last)) = (new.first(), new.last()) {
             equal(2, &whose("after its last new order"), last as u64 + 1, next as u64)?;
             equal(3, &whose("new orders"), new.len() as u64, (last - first) as u64 + 1)?;
@@ -127,8 +127,8 @@ impl Shop {
         equal(3, &whose("oldest new order in the index"), oldest, first as u64)?;
         let (mut counted, mut delivered) = (0, 0);
         for number in 0..next {
-            let order = self.settled(of(ORDER, number))?;
-            let undelivered = u64::from(self.store.settled(of(NEW_ORDER, number)).is_some());
+            let order = self.committed(of(ORDER, number))?;
+            let undelivered = u64::from(self.store.committed(of(NEW_ORDER, number)).is_some());
             let what = whose(&format!("order {number} without a carrier"));
             equal(5, &what, u64::from(order[CARRIER] == 0), undelivered)?;
             counted += order[LINES];
@@ -137,7 +137,7 @@ impl Shop {
         }
         let end = self.room * MOST_LINES;
         let lines = district * end..(district + 1) * end;
-        let lines = lines.filter(|&at| self.store.settled((LINE, at)).is_some()).count();
+        let lines = lines.filter(|&at| self.store.committed((LINE, at)).is_some()).count();
         equal(4, &whose("lines"), lines as u64, counted)?;
         let more = (delivered + NEW as u64).saturating_sub(ORDERS as u64);
         equal(11, &whose("orders that are not new"), (next - new.len()) as u64, delivered)?;
@@ -155,7 +155,7 @@ impl Shop {
         books: &mut Books,
     ) -> Result<(), String> {
         let first = (district * self.room + number) * MOST_LINES;
-        let lines = (first..first + MOST_LINES).filter_map(|at| self.store.settled((LINE, at)));
+        let lines = (first..first + MOST_LINES).filter_map(|at| self.store.committed((LINE, at)));
         let lines: Vec<Vec<u64>> = lines.collect();
         let whose = |what: &str| format!("district {district}, order {number}, {what}");
         equal(6, &whose("lines"), lines.len() as u64, order[LINES])?;
@@ -173,7 +173,7 @@ impl Shop {
     /// Conditions 10 and 12: what customers owe.
     fn check_customers(&self, books: &mut Books) -> Result<(), String> {
         for (at, account) in books.accounts.iter().enumerate() {
-            let customer = self.settled((CUSTOMER, at))?;
+            let customer = self.committed((CUSTOMER, at))?;
             let whose = |what: &str| format!("customer {at}, {what}");
             let owed = account.delivered.wrapping_sub(account.paid);
             equal(10, &whose("balance"), customer[BALANCE], owed)?;
@@ -187,8 +187,8 @@ impl Shop {
                     return Err(format!("customer {at} has {found} {what}, not {expected}"));
                 }
             }
-            let latest = self.settled((LATEST, at))?[0] as usize;
-            let order = self.settled((ORDER, at / CUSTOMERS * self.room + latest))?;
+            let latest = self.committed((LATEST, at))?[0] as usize;
+            let order = self.committed((ORDER, at / CUSTOMERS * self.room + latest))?;
             if order[BUYER] as usize != at % CUSTOMERS {
                 return Err(format!("order {latest} is not of customer {at}, as its index says"));
             }

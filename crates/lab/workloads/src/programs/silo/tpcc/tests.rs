@@ -55,7 +55,7 @@ fn numbers_are_skewed_as_specified_and_customers_found_by_their_names() {
         assert!(!same.is_empty());
         for &customer in same {
             let place = (CUSTOMER, at / NAMES * CUSTOMERS + customer as usize);
-            assert_eq!(shop.store.settled(place).unwrap()[NAME], (at % NAMES) as u64);
+            assert_eq!(shop.store.committed(place).unwrap()[NAME], (at % NAMES) as u64);
         }
     }
     assert_eq!(shop.named.iter().map(Vec::len).sum::<usize>(), DISTRICTS * CUSTOMERS);
@@ -68,10 +68,10 @@ fn what_breaks_a_condition_is_found() {
     let done = sum(serve(&shop, &params(1), 0, 4_000, false), &mut Vec::new()).unwrap();
     shop.check(&done).unwrap();
     let room = shop.room;
-    let newest = shop.store.settled((DISTRICT, 3)).unwrap()[NEXT] as usize - 1;
+    let newest = shop.store.committed((DISTRICT, 3)).unwrap()[NEXT] as usize - 1;
     let (delivered, newest) = (3 * room + 17, 3 * room + newest);
     let mut broken = |table: usize, at: usize, change: &dyn Fn(&mut Vec<u64>), told: &str| {
-        let was = shop.store.settled((table, at));
+        let was = shop.store.committed((table, at));
         let mut record = was.clone().unwrap_or_else(|| vec![0; WORDS[table]]);
         change(&mut record);
         let tables = &mut shop.store.tables;
