@@ -386,7 +386,7 @@ pub(crate) fn decode_possible<R: Row>(bytes: &[u8]) -> Outcome<Vec<R>> {
 
 fn read<R: Row>(bytes: &[u8], check: impl Fn(&Column, &[i64]) -> Outcome<()>) -> Outcome<Vec<R>> {
     let file = File::open(bytes)?;
-    let mut room = file.room();
+    let mut budget = file.budget();
     let mut rows: Vec<R> = Vec::new();
     let stamped = R::COLUMNS.iter().any(|column| column.name == STAMP);
     for group in &file.groups {
@@ -399,7 +399,7 @@ fn read<R: Row>(bytes: &[u8], check: impl Fn(&Column, &[i64]) -> Outcome<()>) ->
             };
             let wanted = (column.name, kind, column.shape == Shape::Numbers);
             // One that the file lacks stays as a row begins.
-            if let Some(read) = file.column(group, wanted, &mut room)? {
+            if let Some(read) = file.column(group, wanted, &mut budget)? {
                 check(column, &read.numbers)?;
                 columns.push((number, Stored::new(read, column)));
             }

@@ -14,7 +14,8 @@
 //! Footer and headers are in Thrift's compact protocol, which is read into a tree of [`Value`]s.
 //!
 //! Always true: no bytes make this panic, which the lints of this module see to: nothing is indexed, nothing unwrapped.
-//! What is allocated is in proportion to the bytes that there are, whatever lengths and counts these name ([`Room`]).
+//! What is allocated is in proportion to the bytes that there are, whatever lengths and counts these name
+//! ([`AllocationBudget`]).
 
 use std::collections::HashMap;
 use std::iter;
@@ -100,9 +101,9 @@ pub struct Column {
 
 /// What may still be allocated for what a file holds.
 #[derive(Debug)]
-pub struct Room(u64);
+pub struct AllocationBudget(u64);
 
-impl Room {
+impl AllocationBudget {
     fn take(&mut self, wanted: u64) -> Outcome<()> {
         self.0 =
             self.0.checked_sub(wanted).ok_or("it says that it holds more than it has bytes for")?;
@@ -142,8 +143,8 @@ impl<'a> File<'a> {
     }
 
     /// What the columns of this file may hold together, beside one value a row.
-    pub fn room(&self) -> Room {
-        Room(most(self.bytes, ALWAYS))
+    pub fn budget(&self) -> AllocationBudget {
+        AllocationBudget(most(self.bytes, ALWAYS))
     }
 
     /// A column of a group, `None` if the group has none of that name, or an error if that is of another kind.
@@ -151,7 +152,7 @@ impl<'a> File<'a> {
         &self,
         group: &Group,
         (name, kind, list): (&str, Kind, bool),
-        room: &mut Room,
+        budget: &mut AllocationBudget,
     ) -> Outcome<Option<Column>> {
         let path = if list { format!("{name}.list.element") } else { name.to_owned() };
         let Some(chunk) = group.chunks.get(&path) else { return Ok(None) };
@@ -159,14 +160,14 @@ impl<'a> File<'a> {
             return Err(format!("column {name} has another type").into());
         }
         let more = chunk.values.checked_sub(group.rows as u64).filter(|more| list || *more == 0);
-        room.take(more.ok_or("a column has another length than its rows")?)?;
+        budget.take(more.ok_or("a column has another length than its rows")?)?;
         let end = chunk.start.checked_add(chunk.length);
         let bytes = end.and_then(|end| self.bytes.get(chunk.start..end));
         let mut bytes = Bytes(bytes.ok_or("a column lies outside of the file")?);
         let mut column = Column::default();
         let mut dictionary = Column::default();
         while (column.definition.len() as u64) < chunk.values {
-            page(&mut bytes, chunk, &mut dictionary, &mut column, room)
+            page(&mut bytes, chunk, &mut dictionary, &mut column, budget)
                 .map_err(|error| format!("column {name}: {error}"))?;
         }
         Ok(Some(column))
@@ -247,7 +248,7 @@ fn page(
     chunk: &Chunk,
     dictionary: &mut Column,
     column: &mut Column,
-    room: &mut Room,
+    budget: &mut AllocationBudget,
 ) -> Outcome<()> {
     let header = bytes.structure(DEEPEST)?;
     let (whole, packed) = (header.number(2)?, header.number(3)?);
@@ -273,8 +274,8 @@ fn page(
             }
             *dictionary = Column::default();
             // A part of what the page has, whatever it says.
-            let mut room = Room(body.0.len() as u64);
-            plain(&mut body, chunk.kind, count, dictionary, &mut room)
+            let mut budget = AllocationBudget(body.0.len() as u64);
+            plain(&mut body, chunk.kind, count, dictionary, &mut budget)
         }
         0 => {
             let about = header.find(5).ok_or("a page has no header")?;
@@ -308,10 +309,10 @@ fn page(
             let levels = column.definition.iter().rev().take(count);
             let present = levels.filter(|level| **level == most).count();
             match about.number(2)? {
-                0 => plain(&mut body, chunk.kind, present, column, room),
+                0 => plain(&mut body, chunk.kind, present, column, budget),
                 2 | 8 => {
                     let [width] = *body.chunk()?;
-                    by_dictionary(&mut body, width, present, dictionary, chunk.kind, column, room)
+                    by_dictionary(&mut body, width, present, dictionary, chunk.kind, column, budget)
                 }
                 5 if chunk.kind == Kind::Number => body.differences(present, &mut column.numbers),
                 other => Err(format!("values are encoded in the unknown way {other}").into()),
@@ -326,14 +327,14 @@ fn plain(
     kind: Kind,
     count: usize,
     into: &mut Column,
-    room: &mut Room,
+    budget: &mut AllocationBudget,
 ) -> Outcome<()> {
     for _ in 0..count {
         if matches!(kind, Kind::Number | Kind::Real) {
             into.numbers.push(i64::from_le_bytes(*body.chunk()?));
         } else {
             let length = u32::from_le_bytes(*body.chunk()?);
-            room.take(length.into())?;
+            budget.take(length.into())?;
             let text = body.take(usize::try_from(length)?)?;
             into.texts.push(String::from_utf8_lossy(text).into_owned());
         }
@@ -348,7 +349,7 @@ fn by_dictionary(
     dictionary: &Column,
     kind: Kind,
     into: &mut Column,
-    room: &mut Room,
+    budget: &mut AllocationBudget,
 ) -> Outcome<()> {
     const OUTSIDE: &str = "a value is not in the dictionary";
     body.hybrid(width.into(), count, |index| {
@@ -357,7 +358,7 @@ fn by_dictionary(
             into.numbers.push(*dictionary.numbers.get(index).ok_or(OUTSIDE)?);
         } else {
             let text = dictionary.texts.get(index).ok_or(OUTSIDE)?;
-            room.take(text.len() as u64)?;
+            budget.take(text.len() as u64)?;
             into.texts.push(text.clone());
         }
         Ok(())
