@@ -90,7 +90,7 @@ pub struct RefaultView {
     /// by the pages of fast memory that keep them until then if each interval has the best order.
     pub least: BTreeMap<u64, u64>,
     /// How many intervals those are.
-    pub settled: u64,
+    pub steady: u64,
     /// Touches that were left out: there are more than are looked at.
     pub left_out: u64,
 }
@@ -171,8 +171,8 @@ impl Fold for RefaultFold {
     }
 
     fn view(&self) -> RefaultView {
-        let (least, settled) = self.least.second_half();
-        RefaultView { pages: self.last.len() as u64, least, settled, ..self.view.clone() }
+        let (least, steady) = self.least.second_half();
+        RefaultView { pages: self.last.len() as u64, least, steady, ..self.view.clone() }
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
         let view = view(&rows);
         assert_eq!((view.come_back(500), view.surely_come_back(500)), (60, 0));
         assert_eq!((view.come_back(60), view.surely_come_back(60)), (60, 0));
-        assert_eq!((view.come_back(54), view.surely_come_back(54)), (2400, view.settled * 6));
+        assert_eq!((view.come_back(54), view.surely_come_back(54)), (2400, view.steady * 6));
     }
 
     #[test]
@@ -276,10 +276,10 @@ mod tests {
         ) {
             let rows: Vec<_> = rows.into_iter().map(|pages| (7, pages)).collect();
             let view = view(&rows);
-            let from = rows.len() - view.settled as usize;
+            let from = rows.len() - view.steady as usize;
             // The most recently used last.
             let (mut kept, mut known) = (Vec::new(), Vec::new());
-            let (mut missed, mut settled, mut random) = (0, 0, seed | 1);
+            let (mut missed, mut steady, mut random) = (0, 0, seed | 1);
             for (number, (_, pages)) in rows.iter().enumerate() {
                 let mut pages = pages.clone();
                 pages.sort_by_key(|page| {
@@ -290,7 +290,7 @@ mod tests {
                     let there = kept.iter().position(|other| *other == page);
                     if there.is_none() && known.contains(&page) {
                         missed += 1;
-                        settled += u64::from(number >= from);
+                        steady += u64::from(number >= from);
                     }
                     if let Some(at) = there {
                         kept.remove(at);
@@ -302,7 +302,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert!(view.surely_come_back(memory) <= settled, "{settled}: {view:?}");
+            prop_assert!(view.surely_come_back(memory) <= steady, "{steady}: {view:?}");
             // A page that an interval touches twice is one touch of it.
             let once = rows.iter().all(|row| {
                 row.1.iter().collect::<std::collections::BTreeSet<_>>().len() == row.1.len()

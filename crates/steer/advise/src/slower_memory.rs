@@ -120,8 +120,8 @@ impl SlowerMemory {
                 1.0 + come_back as f64 * COMES_BACK.0 as f64 / 1e9 / seconds
             };
             let compressed = times(come_back, seconds);
-            let settled = settled_seconds(&touched, seconds);
-            let compressed_least = times(touched.surely_come_back(pages), settled).min(compressed);
+            let steady = steady_seconds(&touched, seconds);
+            let compressed_least = times(touched.surely_come_back(pages), steady).min(compressed);
             let tier = tier.map(|tier| 1.0 / tier.part(fast as f64).clamp(1e-6, 1.0));
             Point { fast, come_back, compressed, compressed_least, tier }
         };
@@ -135,8 +135,8 @@ impl SlowerMemory {
     /// the best order, and in the worst.
     fn compressed_needs(&self, part: f64) -> [u64; 2] {
         let most = needs(&self.touched.needs, part, self.seconds);
-        let settled = settled_seconds(&self.touched, self.seconds);
-        [needs(&self.touched.least, part, settled).min(most), most]
+        let steady = steady_seconds(&self.touched, self.seconds);
+        [needs(&self.touched.least, part, steady).min(most), most]
     }
 
     /// As text.
@@ -245,8 +245,8 @@ fn needs(needs: &BTreeMap<u64, u64>, part: f64, seconds: f64) -> u64 {
 }
 
 /// What the second half of the intervals took of so many seconds.
-fn settled_seconds(touched: &RefaultView, seconds: f64) -> f64 {
-    seconds * touched.settled.max(1) as f64 / touched.intervals.max(1) as f64
+fn steady_seconds(touched: &RefaultView, seconds: f64) -> f64 {
+    seconds * touched.steady.max(1) as f64 / touched.intervals.max(1) as f64
 }
 
 #[cfg(test)]
@@ -269,8 +269,8 @@ mod tests {
         let needs = BTreeMap::from([(24, 240_000), (1024, 10_000)]);
         // Settled, those 24 only.
         let least = BTreeMap::from([(24, 120_000)]);
-        let (intervals, settled) = (100, 50);
-        let touched = RefaultView { pages: 1024, intervals, needs, least, settled, left_out: 0 };
+        let (intervals, steady) = (100, 50);
+        let touched = RefaultView { pages: 1024, intervals, needs, least, steady, left_out: 0 };
         SlowerMemory::curve(touched, 10.0, tier)
     }
 

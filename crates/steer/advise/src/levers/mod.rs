@@ -13,10 +13,10 @@ pub mod never;
 pub mod plain;
 pub mod purge;
 pub mod pymalloc;
-pub mod rest;
 pub mod slower_memory;
 pub mod tried;
 pub mod trim;
+pub mod trim_at_rest;
 
 use anyhow::{Result, bail};
 
@@ -26,7 +26,7 @@ use crate::lever::Lever;
 pub const REGISTRY: &[&dyn Lever] = &[
     &arenas::Arenas,
     &trim::Trim,
-    &rest::Rest,
+    &trim_at_rest::TrimAtRest,
     &pymalloc::Pymalloc,
     &malloc_huge::MallocHuge,
     &purge::AT_ONCE,

@@ -10,9 +10,9 @@ use crate::observation::{RunObservation, UNKNOWN, bytes};
 const REST: f64 = 0.4;
 
 /// `run --trim`: `malloc_trim(0)` at rest.
-pub struct Rest;
+pub struct TrimAtRest;
 
-impl Lever for Rest {
+impl Lever for TrimAtRest {
     fn words(&self) -> [&'static str; 3] {
         [
             "trim at rest",
