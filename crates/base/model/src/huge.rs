@@ -87,8 +87,8 @@ row! {
         cost_fetch: Option<Nanos> = "cost_fetch_ns",
         /// What a memory reference beyond the reach of the TLB takes longer on base pages, ns.
         cost_walk: Option<Nanos> = "cost_walk_ns",
-        /// Of a policy that tries actions on the program's growth, what pieces of it have cost so far: CPU time spent
-        /// and charged to trials, ns, size of a piece in regions, and by action the costs of its last pieces, ns a
+        /// Of a policy that tries actions on the program's growth, what epochs of it have cost so far: CPU time spent
+        /// and charged to trials, ns, size of an epoch in regions, and by action the costs of its last epochs, ns a
         /// region, newest first.
         trials: Option<String> = "trials",
         /// Names of the columns above, separated by spaces, that were not measured on this machine.

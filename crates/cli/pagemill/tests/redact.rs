@@ -26,7 +26,7 @@ fn secret(bytes: &[u8]) -> bool {
 }
 
 /// A program whose names are nobody's business, and the verbs that were asked about it.
-struct Room {
+struct Fixture {
     room: tempfile::TempDir,
     program: PathBuf,
     asked: RefCell<BTreeSet<String>>,
@@ -34,7 +34,7 @@ struct Room {
     named: RefCell<usize>,
 }
 
-impl Room {
+impl Fixture {
     fn new() -> Option<Self> {
         let room = tempfile::tempdir().unwrap();
         let built = compiled(&room, "topsecret-program", SOURCE, &["-g"])?;
@@ -142,7 +142,7 @@ impl Room {
     }
 }
 
-fn of_recordings(room: &Room) {
+fn of_recordings(room: &Fixture) {
     let mut shown = 0;
     for (with, formats) in [
         ("faults,hugepages", &["pftrace", "perfetto"][..]),
@@ -180,7 +180,7 @@ fn of_recordings(room: &Room) {
     assert!(shown > 0, "nothing can be recorded here");
 }
 
-fn of_a_process(room: &Room) {
+fn of_a_process(room: &Fixture) {
     let mut sleeping = Command::new(&room.program);
     // It waits in its last page until its standard input ends.
     sleeping.arg("x-topsecret").stdin(Stdio::piped()).env("LD_PRELOAD", support::library());
@@ -194,7 +194,7 @@ fn of_a_process(room: &Room) {
     child.wait().unwrap();
 }
 
-fn of_commands(room: &Room) {
+fn of_commands(room: &Fixture) {
     let program = room.program.to_str().unwrap();
     let command = ["--", program, "topsecret-word"];
     // 1: something helps; 2: time was short.
@@ -219,7 +219,7 @@ fn of_commands(room: &Room) {
 /// What says whose a recording, a process or a command is: nowhere in what is made to be passed on.
 #[test]
 fn what_is_redacted_names_no_command_no_process_no_file_and_no_machine() {
-    let Some(room) = Room::new() else { return };
+    let Some(room) = Fixture::new() else { return };
     of_recordings(&room);
     of_a_process(&room);
     of_commands(&room);

@@ -178,7 +178,7 @@ impl Companion for Governor {
                 self.loan.set(&fast(self.loan.found(), false))?;
             }
             Some(Action::Again { odd }) => self.loan.set(&fast(self.loan.found(), odd))?,
-            Some(Action::Rest) => {
+            Some(Action::Stop) => {
                 self.members.values_mut().for_each(|member| member.served = member.scanning);
                 self.loan.set(self.loan.found())?;
             }
@@ -236,8 +236,8 @@ enum Action {
     Merge,
     /// Begin the next scan now; `odd` alternates.
     Again { odd: bool },
-    /// Rest.
-    Rest,
+    /// Stop: merged pages stay merged.
+    Stop,
 }
 
 /// For so long a heap that goes on offering is waited for: one pass offers many pages.
@@ -331,7 +331,7 @@ impl Throttle {
                     (self.backoff + 1).min(MOST_BACKOFF)
                 };
                 self.state = State::default();
-                Some(Action::Rest)
+                Some(Action::Stop)
             }
         }
     }
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(throttle.decide(&observed(105, 4000, 0, 7)), None);
         assert_eq!(throttle.decide(&observed(110, 4000, 0, 8)), Some(Action::Again { odd: true }));
         assert_eq!(throttle.decide(&observed(115, 4000, 1500, 8)), None);
-        assert_eq!(throttle.decide(&observed(120, 4000, 3800, 9)), Some(Action::Rest));
+        assert_eq!(throttle.decide(&observed(120, 4000, 3800, 9)), Some(Action::Stop));
         assert_eq!(throttle.decide(&observed(125, 0, 3800, 9)), None);
     }
 
@@ -368,7 +368,7 @@ mod tests {
             let scans = (1..).zip(merged);
             scans
                 .map(|(scan, merged)| (scan, throttle.decide(&observed(60, 16_000, merged, scan))))
-                .find(|(_, action)| *action == Some(Action::Rest))
+                .find(|(_, action)| *action == Some(Action::Stop))
                 .map(|(scan, _)| scan)
         };
         // It began in the middle of its round, and merged half in two.
@@ -416,7 +416,7 @@ mod tests {
                 let again = throttle.decide(&observed(now, 700, 0, 3 * round + scan));
                 assert!(matches!(again, Some(Action::Again { .. })), "{again:?}");
             }
-            assert_eq!(throttle.decide(&observed(now, 700, 0, 3 * round + 3)), Some(Action::Rest));
+            assert_eq!(throttle.decide(&observed(now, 700, 0, 3 * round + 3)), Some(Action::Stop));
             assert_eq!(throttle.decide(&observed(now, 0, 0, 3 * round + 3)), None);
         }
         assert!(waits.is_sorted() && waits[2] >= 2000, "{waits:?}");

@@ -17,18 +17,18 @@ const DIRECTORY: &str = "/sys/kernel/mm/ksm";
 /// What `ksmd` is told to do: the value of `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// 0: rest; merged pages stay merged.
-    Rest,
+    /// 0: stop; merged pages stay merged.
+    Stop,
     /// 1: scan and merge.
     Merge,
-    /// 2: rest, and take all merged pages apart.
+    /// 2: stop, and take all merged pages apart.
     Unmerge,
 }
 
 impl Run {
     pub(crate) fn number(self) -> u64 {
         match self {
-            Self::Rest => 0,
+            Self::Stop => 0,
             Self::Merge => 1,
             Self::Unmerge => 2,
         }
@@ -52,7 +52,7 @@ pub struct Settings {
 
 pub(crate) fn parse_run(text: &str) -> Option<Run> {
     match text.trim() {
-        "0" => Some(Run::Rest),
+        "0" => Some(Run::Stop),
         "1" => Some(Run::Merge),
         "2" => Some(Run::Unmerge),
         _ => None,
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn the_settings_of_a_real_machine_read() {
         let found = fixtures::debian().ksm_settings().unwrap();
-        assert_eq!((found.run, found.pages_to_scan, found.sleep_millisecs), (Run::Rest, 100, 20));
+        assert_eq!((found.run, found.pages_to_scan, found.sleep_millisecs), (Run::Stop, 100, 20));
         assert_eq!(found.advisor_mode.as_deref(), Some("none"));
         assert_eq!(found.smart_scan, Some(1));
     }

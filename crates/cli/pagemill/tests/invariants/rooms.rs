@@ -63,12 +63,12 @@ const INSIDE: &[(&str, &[&str])] = &[
 ];
 
 /// A crate of the workspace: what it depends on (not for its tests), and its root source file.
-struct Room {
+struct Package {
     depends: BTreeSet<String>,
     root: String,
 }
 
-fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
+fn rooms(metadata: &Value) -> BTreeMap<String, Package> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let room = |package: &Value| {
@@ -87,13 +87,13 @@ fn rooms(metadata: &Value) -> BTreeMap<String, Room> {
                 .any(|kind| ["lib", "rlib", "cdylib", "bin"].iter().any(|known| kind == known))
         };
         let root = list(&package["targets"]).iter().find(code).map(|t| text(&t["src_path"]));
-        (text(&package["name"]), Room { depends, root: root.unwrap_or_default() })
+        (text(&package["name"]), Package { depends, root: root.unwrap_or_default() })
     };
     list(&metadata["packages"]).iter().map(room).collect()
 }
 
 /// Every crate of the workspace that `from` reaches.
-fn reaches(rooms: &BTreeMap<String, Room>, from: &str) -> BTreeSet<String> {
+fn reaches(rooms: &BTreeMap<String, Package>, from: &str) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     let mut open = vec![from.to_owned()];
     while let Some(name) = open.pop() {

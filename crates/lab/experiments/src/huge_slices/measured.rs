@@ -225,16 +225,16 @@ fn benefit(profile: &Profile, place: Place) -> u64 {
 /// Of the parts that are chased, how many are among the greatest slices. Slices are parts if the mapping was cut as
 /// it is.
 fn found(measured: &Measured) -> Option<usize> {
-    let pieces = measured.slices.iter().flat_map(|slice| &slice.pieces);
+    let ranges = measured.slices.iter().flat_map(|slice| &slice.ranges);
     // The highest part is the nearest to the top of the mappings; the mapping's own rest lies below the first.
-    let first = pieces.filter(|piece| !piece.heap).map(|piece| piece.from).min()?;
+    let first = ranges.filter(|range| !range.heap).map(|range| range.from).min()?;
     let from = |part: usize| first + ((PARTS - 1 - part) * PART) as u64;
     let greatest = &ranking(&measured.benefits)[..CHASED.len().min(measured.benefits.len())];
     let among = |part: usize| {
         let (low, high) = (from(part), from(part) + PART as u64);
         greatest.iter().any(|slice| {
-            measured.slices[*slice].pieces.iter().any(|piece| {
-                let overlap = piece.to.min(high).saturating_sub(piece.from.max(low));
+            measured.slices[*slice].ranges.iter().any(|range| {
+                let overlap = range.to.min(high).saturating_sub(range.from.max(low));
                 overlap * 2 > high - low
             })
         })

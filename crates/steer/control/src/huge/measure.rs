@@ -54,7 +54,7 @@ pub struct Options {
 
 /// A part of a slice: chunks side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct ChunkRange {
     /// Whether it is in the heap, not a mapping.
     pub heap: bool,
     /// Its first section offset.
@@ -67,7 +67,7 @@ pub struct Piece {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Where it is.
-    pub pieces: Vec<Piece>,
+    pub ranges: Vec<ChunkRange>,
     /// Chunks.
     pub chunks: u64,
     /// Base pages that were used in them.
@@ -127,10 +127,10 @@ pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>
         slice.chunks += 1;
         slice.pages += seen.pages;
         slice.walks += seen.accesses;
-        let piece = Piece { heap: place.heap, from: place.offset, to: place.offset + CHUNK };
-        match slice.pieces.last_mut() {
-            Some(last) if (last.heap, last.to) == (piece.heap, piece.from) => last.to = piece.to,
-            _ => slice.pieces.push(piece),
+        let range = ChunkRange { heap: place.heap, from: place.offset, to: place.offset + CHUNK };
+        match slice.ranges.last_mut() {
+            Some(last) if (last.heap, last.to) == (range.heap, range.from) => last.to = range.to,
+            _ => slice.ranges.push(range),
         }
         index.insert(**place, at);
     }
@@ -326,12 +326,12 @@ impl Outcome {
 
     /// The places of all chunks.
     pub fn places(&self) -> Vec<Place> {
-        let pieces = self.slices.iter().flat_map(|slice| &slice.pieces);
-        let each = |piece: &Piece| {
-            let heap = piece.heap;
-            (piece.from..piece.to).step_by(CHUNK as usize).map(move |offset| Place { heap, offset })
+        let ranges = self.slices.iter().flat_map(|slice| &slice.ranges);
+        let each = |range: &ChunkRange| {
+            let heap = range.heap;
+            (range.from..range.to).step_by(CHUNK as usize).map(move |offset| Place { heap, offset })
         };
-        pieces.flat_map(each).collect()
+        ranges.flat_map(each).collect()
     }
 
     /// The interval of a slice's benefit, seconds.
@@ -362,7 +362,7 @@ impl Outcome {
         (seconds * 1e9 / chunks.max(1) as f64, count)
     }
 
-    /// The profile: a row for each piece of a slice with a benefit; slices that are not told apart from none have one
+    /// The profile: a row for each range of a slice with a benefit; slices that are not told apart from none have one
     /// benefit a page, the mean of all of them (as the published profiler merges slices that hardly differ).
     pub fn profile(&self) -> Profile {
         let mut rows = Vec::new();
@@ -395,13 +395,13 @@ impl Outcome {
                 slice.pages,
                 self.runs.len()
             );
-            rows.extend(slice.pieces.iter().map(|piece| Row {
+            rows.extend(slice.ranges.iter().map(|range| Row {
                 kind: Kind::Huge,
-                section: if piece.heap { Section::Heap } else { Section::Mmap },
+                section: if range.heap { Section::Heap } else { Section::Mmap },
                 benefit,
                 constraints: vec![
-                    Constraint::Number(Quantity::SectionOff, Comparator::Greater, piece.from),
-                    Constraint::Number(Quantity::SectionOff, Comparator::Less, piece.to),
+                    Constraint::Number(Quantity::SectionOff, Comparator::Greater, range.from),
+                    Constraint::Number(Quantity::SectionOff, Comparator::Less, range.to),
                 ],
                 why: Some(why.clone()),
             }));
@@ -473,9 +473,9 @@ mod tests {
         let (slices, _) = cut(&chunks, 100);
         assert_eq!(slices.len(), 4, "no slice without a chunk");
         let (slices, _) = cut(&chunks, 1);
-        let pieces: Vec<_> =
-            slices[0].pieces.iter().map(|piece| (piece.to - piece.from) / CHUNK).collect();
-        assert_eq!(pieces, [2, 1, 1], "mappings come before the heap, side by side as one");
+        let ranges: Vec<_> =
+            slices[0].ranges.iter().map(|range| (range.to - range.from) / CHUNK).collect();
+        assert_eq!(ranges, [2, 1, 1], "mappings come before the heap, side by side as one");
     }
 
     #[test]

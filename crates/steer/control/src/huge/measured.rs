@@ -6,7 +6,7 @@ use pagemill_model::{Bytes, Nanos};
 use pagemill_report::draw::text;
 use serde_json::{Value, json};
 
-use super::measure::{Outcome, Piece};
+use super::measure::{ChunkRange, Outcome};
 use pagemill_analysis::slices::ranking;
 
 /// Slices in the table without `--explain`.
@@ -19,10 +19,10 @@ fn short(bytes: u64) -> String {
     Bytes(bytes).to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A piece in words.
-fn place(piece: &Piece) -> String {
-    let (from, to) = (short(piece.from), short(piece.to));
-    if piece.heap {
+/// A range in words.
+fn place(range: &ChunkRange) -> String {
+    let (from, to) = (short(range.from), short(range.to));
+    if range.heap {
         format!("heap from {from} to {to}")
     } else {
         format!("mappings {from} to {to} below the top")
@@ -39,12 +39,12 @@ pub fn table(outcome: &Outcome, all: bool) -> String {
     let rows = ranking.iter().take(if all { usize::MAX } else { SHOWN }).map(|&number| {
         let slice = &outcome.slices[number];
         let (low, high) = outcome.interval(number);
-        let more = match slice.pieces.len() {
+        let more = match slice.ranges.len() {
             0 | 1 => String::new(),
-            pieces => format!(" and {} more", pieces - 1),
+            ranges => format!(" and {} more", ranges - 1),
         };
         vec![
-            slice.pieces.first().map(place).unwrap_or_default() + &more,
+            slice.ranges.first().map(place).unwrap_or_default() + &more,
             slice.chunks.to_string(),
             (slice.pages / slice.chunks.max(1)).to_string(),
             milliseconds(outcome.benefits[number].mean),
@@ -120,12 +120,12 @@ fn notes(outcome: &Outcome) -> String {
 pub fn json(outcome: &Outcome, command: &[String], by: impl std::fmt::Debug) -> Value {
     let slices = outcome.slices.iter().enumerate().map(|(number, slice)| {
         let (low, high) = outcome.interval(number);
-        let pieces = slice.pieces.iter().map(|piece| {
-            let section = if piece.heap { "heap" } else { "mmap" };
-            json!({ "section": section, "from": piece.from, "to": piece.to })
+        let ranges = slice.ranges.iter().map(|range| {
+            let section = if range.heap { "heap" } else { "mmap" };
+            json!({ "section": section, "from": range.from, "to": range.to })
         });
         json!({
-            "pieces": pieces.collect::<Vec<_>>(),
+            "pieces": ranges.collect::<Vec<_>>(),
             "huge_pages": slice.chunks,
             "pages_used": slice.pages,
             "walks_sampled": outcome.counters.is_ok().then_some(slice.walks),

@@ -1,6 +1,6 @@
 //! A process whose growth is tried under one action after the other: reads its counters, has the policy decide when a
-//! piece of growth has ended ([`pagemill_policy::huge::trials`] has the words), and gives the orders, which reach no
-//! further than the piece while they are a trial.
+//! epoch of growth has ended ([`pagemill_policy::huge::trials`] has the words), and gives the orders, which reach no
+//! further than the epoch while they are a trial.
 //!
 //! What is counted comes from the library, written in one of its rounds: growth, CPU time of the program and of the
 //! library's thread. This process's own time counts as a helper's. Waiting for a CPU is the kernel's account of each
@@ -23,7 +23,7 @@ use crate::decisions;
 /// Threads whose waiting is asked for; of more nobody knows.
 const THREADS: usize = 64;
 
-/// A piece of growth is at least what a program grows by in so many ms: the library looks every 2 ms then.
+/// An epoch of growth is at least what a program grows by in so many ms: the library looks every 2 ms then.
 const PIECE_MS: u64 = 10;
 
 /// Nothing is measured before a program has taken so much CPU time: one percent of less is no trial.
@@ -121,7 +121,7 @@ impl Trial {
         }
     }
 
-    /// Whether its growth should be looked at often: a trial must not outlast its piece.
+    /// Whether its growth should be looked at often: a trial must not outlast its epoch.
     pub fn is_brisk(&self, tries: &dyn Tries) -> bool {
         self.begun && (self.tried || !tries.waits() && self.steady < STEADY)
     }

@@ -1,16 +1,16 @@
-//! A policy that measures itself: while a program grows, successive pieces of its growth go to different arms, and what
+//! A policy that measures itself: while a program grows, successive epochs of its growth go to different arms, and what
 //! each costs here decides (successive elimination on a budget; see [`super::trials`] for the words).
 //!
 //! ```text
 //!  first        fault-64k, if 32 such faults take at most half of what 512 base faults do here, or nobody has timed
 //!               any; else base
-//!  learning     pieces of the first arm < 2                ─► first: what it costs
-//!               its faults < 3 % of what a piece costs     ─► first: there is nothing to gain
+//!  learning     epochs of the first arm < 2                ─► first: what it costs
+//!               its faults < 3 % of what an epoch costs     ─► first: there is nothing to gain
 //!  best         of the arms that beat the first, the one that costs least; else the first
-//!  beats        all of a's costs are below all of b's, by a fifth from two pieces each, by anything from three
+//!  beats        all of a's costs are below all of b's, by a fifth from two epochs each, by anything from three
 //!  out          an arm that another beats
-//!  open         not the best, not out, with fewer pieces than the best and than eight
-//!  promise      of an arm: what its pieces cost; of an untried one, what the best costs but for its faults as known
+//!  open         not the best, not out, with fewer epochs than the best and than eight
+//!  promise      of an arm: what its epochs cost; of an untried one, what the best costs but for its faults as known
 //!  dear         tried, and more than twice the best
 //!  trial        of the open arms the most promising, if charged + risk x (size + 3) < 1 % of the time so far; a dear
 //!               one only if none else is open, and within half of that
@@ -29,7 +29,7 @@
 //! has ended at the next look, a region's cost beyond the best or more. So exploring costs 1 % of T, a region's cost
 //! and what the program takes between two looks (in which it grows by a region at least). Looking takes a part of the
 //! time that whoever looks keeps to. An arm is judged wrongly for good only if its costs lie apart by chance: at most 1
-//! in 20 where three pieces each are all on one side, and each doubling of T asks again, of a dear arm too. Until
+//! in 20 where three epochs each are all on one side, and each doubling of T asks again, of a dear arm too. Until
 //! something is known the program has what it would have had, or pages of 64 KiB where half of them would do.
 //!
 //! | goal | arms | a helper's time |
@@ -38,12 +38,12 @@
 //! | tail | without 2 MiB at a fault where that takes more than [`STALL`] | free while a CPU is idle |
 //! | memory | base pages; 64 KiB at faults where base pages have touched all but 1 in 64 | no helper |
 //!
-//! Under `memory` each doubling of T begins with a piece on base pages, which tells whether that is still so: what is
-//! resident and not touched is at most what it has grown by since then, and a 64th else. Under `tail` a piece that
-//! waits longer is a trial, fewer than 1 in 1,000 once it has run for some thousand pieces.
+//! Under `memory` each doubling of T begins with an epoch on base pages, which tells whether that is still so: what is
+//! resident and not touched is at most what it has grown by since then, and a 64th else. Under `tail` an epoch that
+//! waits longer is a trial, fewer than 1 in 1,000 once it has run for some thousand epochs.
 //!
 //! A helper has an arm only while three quarters of a CPU are idle. Pages of 2 MiB are credited with the page walks
-//! that they spare later, modelled as in `cbmm+`: a piece's own time holds few of them, and else pages of 64 KiB, which
+//! that they spare later, modelled as in `cbmm+`: an epoch's own time holds few of them, or pages of 64 KiB, which
 //! spare the same faults, would win each time.
 
 use pagemill_model::page::PER_HUGE;
@@ -58,16 +58,16 @@ use super::view::{Figure, View};
 pub const BUDGET: u64 = 10;
 /// The longest that a fault may take where the tail is what counts, ns.
 pub const STALL: u64 = 100_000;
-/// Base pieces before anything else.
+/// Base epochs before anything else.
 const LEARNED: usize = 2;
 /// Faults that are a smaller share of what growth costs are not worth a look, in hundredths.
 const FAULTS: u64 = 3;
 /// An arm that cost more than so many times the best is tried last, and from one part in so many of the budget.
 const DEAR: u64 = 2;
-/// Pieces from which costs that lie apart say something, by a fifth and by anything.
+/// Epochs from which costs that lie apart say something, by a fifth and by anything.
 const CLEAR: usize = 2;
 const APART: usize = 3;
-/// Regions by which a piece is longer, about: what settles.
+/// Regions by which an epoch is longer, about: what settles.
 const SETTLING: u64 = 3;
 /// Base faults that one of 64 KiB takes as long as, where that was not measured.
 const MEDIUM: u64 = 5;
@@ -130,12 +130,12 @@ fn credit(action: Action, view: &View) -> u64 {
     (PER_HUGE * REUSED).saturating_mul(view.costs.walk.value().unwrap_or(WALK))
 }
 
-/// Whether all that an arm's pieces cost, less its credit, is below all that another's do.
+/// Whether all that an arm's epochs cost, less its credit, is below all that another's do.
 fn beats(one: (Tally, u64), other: (Tally, u64)) -> bool {
     let ((tally, credit), (than, its)) = (one, other);
     let (Some(range), Some(others)) = (tally.range(), than.range()) else { return false };
     let (high, low) = (range.end().saturating_sub(credit), others.start().saturating_sub(its));
-    match tally.pieces().min(than.pieces()) {
+    match tally.epochs().min(than.epochs()) {
         APART.. => high < low,
         CLEAR.. => high < low / 5 * 4,
         _ => false,
@@ -266,7 +266,7 @@ impl Auto {
         }
     }
 
-    /// What a region is likely to cost under an arm, its credit taken off: what its pieces did, or what the best arm's
+    /// What a region is likely to cost under an arm, its credit taken off: what its epochs did, or what the best arm's
     /// do but for their faults. The second is in doubt where nobody can tell.
     fn promise(self, action: Action, best: Action, view: &View) -> u64 {
         Self::score(action, view).unwrap_or_else(|| {
@@ -280,18 +280,18 @@ impl Auto {
     /// The arm that is to be tried next: the most promising one that the budget has room for; else one that it has no
     /// room for. What cost more than [`DEAR`] times the best comes last, and has a part of the budget only.
     fn next(self, view: &View) -> Option<(Action, Estimate)> {
-        let pieces = |arm: Action| view.trials.tally(arm).pieces();
-        if pieces(self.begun(view)) < LEARNED || !self.may_gain(view) {
+        let epochs = |arm: Action| view.trials.tally(arm).epochs();
+        if epochs(self.begun(view)) < LEARNED || !self.may_gain(view) {
             return None;
         }
         let best = self.best_of(view);
         let open = self.permitted(view).filter(|arm| {
-            *arm != best && pieces(*arm) < KEPT.min(pieces(best)) && !self.is_out(*arm, view)
+            *arm != best && epochs(*arm) < KEPT.min(epochs(best)) && !self.is_out(*arm, view)
         });
         let dear = Self::score(best, view).map(|cost| cost.saturating_mul(DEAR));
         let weighed = open.filter_map(|arm| {
             let promise = self.promise(arm, best, view);
-            let is_dear = pieces(arm) > 0 && dear.is_some_and(|dear| promise > dear);
+            let is_dear = epochs(arm) > 0 && dear.is_some_and(|dear| promise > dear);
             Some((is_dear, promise, arm, self.weighed(arm, is_dear, view)?))
         });
         let first = weighed.min_by_key(|(is_dear, promise, _, estimate)| {
@@ -354,7 +354,7 @@ impl Policy for Auto {
         if view.moment != Moment::Ahead || !self.permits(action, view) || action == Action::Base {
             return None;
         }
-        let untried = view.trials.tally(action).pieces() == 0;
+        let untried = view.trials.tally(action).epochs() == 0;
         let trial = self
             .next(view)
             .filter(|(next, estimate)| *next == action && (self.worth(estimate) || untried));

@@ -1,21 +1,21 @@
 //! What is known of the ways to back a program's growth from having tried them on this program, here and now.
 //!
 //! ```text
-//!  growth   ──base──┬──base──┬─settling─┬──fault-64k──┬─settling─┬──fault-2m──┬─ …      a piece each
+//!  growth   ──base──┬──base──┬─settling─┬──fault-64k──┬─settling─┬──fault-2m──┬─ …      an epoch each
 //!                   ▼        ▼                        ▼                       ▼
-//!  counters ──► Course::advance: cost of the piece ──► Trials, in the view ──► Policy::decide ──► Course::begin
+//!  counters ──► Course::advance: cost of the epoch ──► Trials, in the view ──► Policy::decide ──► Course::begin
 //! ```
 //!
 //! | word | meaning |
 //! |---|---|
 //! | arm | an action for growth that can be tried: one of [`ARMS`] |
-//! | piece | so much growth in a row under one arm: `size` regions or a little more |
-//! | cost | of a piece: what the program's threads and the helper took of CPUs in it, ns a region |
-//! | tally | the costs of an arm's last [`KEPT`] pieces |
+//! | epoch | so much growth in a row under one arm: `size` regions or a little more |
+//! | cost | of an epoch: what the program's threads and the helper took of CPUs in it, ns a region |
+//! | tally | the costs of an arm's last [`KEPT`] epochs |
 //! | settling | after a change of arm the growth that still finds what the last one has provided; it counts for none |
-//! | trial | a piece under another arm than the one that is best |
+//! | trial | an epoch under another arm than the one that is best |
 //! | stake | what a trial may cost beyond the best: the look that finds more ends it, with what it has cost by then |
-//! | charged | what pieces under other arms than the one that was best have cost more than that one, so far |
+//! | charged | what epochs under other arms than the one that was best have cost more than that one, so far |
 //!
 //! A decision stays a function of its view: all that a policy may remember is in [`Trials`], which is plain numbers and
 //! one column of a recording. [`Course`] makes it from counters, live and in the simulator.
@@ -41,13 +41,13 @@ pub const ARMS: [Action; 6] = [
     Action::Pool,
 ];
 
-/// Pieces of an arm that are remembered.
+/// Epochs of an arm that are remembered.
 pub const KEPT: usize = 8;
 
-/// Regions of a piece, least and most.
+/// Regions of an epoch, least and most.
 pub const SIZES: RangeInclusive<u64> = 4..=64;
 
-/// Of an arm that is not in force so many pieces stay known when the program's time has doubled.
+/// Of an arm that is not in force so many epochs stay known when the program's time has doubled.
 const AGED: usize = 1;
 /// And so many of the one that the program began with.
 const COMPARED: usize = 3;
@@ -69,7 +69,7 @@ pub const fn has_helper(action: Action) -> bool {
     matches!(action, Action::Ahead2m | Action::Ahead64k | Action::Pool)
 }
 
-/// Costs of an arm's last pieces, ns a region, the newest first.
+/// Costs of an arm's last epochs, ns a region, the newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     offered: bool,
@@ -84,13 +84,13 @@ impl Tally {
         self.offered
     }
 
-    /// Pieces that it knows.
+    /// Epochs that it knows.
     #[must_use]
-    pub const fn pieces(&self) -> usize {
+    pub const fn epochs(&self) -> usize {
         self.len
     }
 
-    /// One more piece; beyond [`KEPT`] the oldest goes.
+    /// One more epoch; beyond [`KEPT`] the oldest goes.
     pub fn add(&mut self, cost: u64) {
         self.costs.rotate_right(1);
         self.costs[0] = cost;
@@ -109,7 +109,7 @@ impl Tally {
         (costs, self.len)
     }
 
-    /// The cost in the middle, the higher of two; `None` without a piece.
+    /// The cost in the middle, the higher of two; `None` without an epoch.
     #[must_use]
     pub fn median(&self) -> Option<u64> {
         let (costs, len) = self.sorted();
@@ -135,9 +135,9 @@ pub struct Trials {
     pub spent: u64,
     /// What trials have cost, ns.
     pub charged: u64,
-    /// Regions of the next piece.
+    /// Regions of the next epoch.
     pub size: u64,
-    /// Whether pieces on base pages have touched all that they grew by, but for one page in [`WHOLE`].
+    /// Whether epochs on base pages have touched all that they grew by, but for one page in [`WHOLE`].
     pub whole: bool,
 }
 
@@ -239,7 +239,7 @@ impl std::str::FromStr for Trials {
             let tally = tally.filter(|tally| !tally.offered).ok_or("an arm is none, or twice")?;
             tally.offered = true;
             for word in words {
-                let place = tally.costs.get_mut(tally.len).ok_or("an arm has too many pieces")?;
+                let place = tally.costs.get_mut(tally.len).ok_or("an arm has too many epochs")?;
                 *place = word.parse().map_err(|_| NUMBER)?;
                 tally.len += 1;
             }
@@ -265,9 +265,9 @@ pub struct Counters {
     pub rounds: u64,
 }
 
-/// A piece that has begun.
+/// An epoch that has begun.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct Epoch {
     action: Action,
     /// The arm that is best as far as is known.
     best: Action,
@@ -281,7 +281,7 @@ struct Piece {
     stake: u64,
 }
 
-impl Piece {
+impl Epoch {
     /// What was taken of CPUs between two looks, ns. Where no helper works, what the program waits for is not of the
     /// arm's making.
     fn cost(&self, from: &Counters, now: &Counters, price: u64) -> u64 {
@@ -303,11 +303,11 @@ impl Piece {
     }
 }
 
-/// The course of a program's growth through pieces.
+/// The course of a program's growth through epochs.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
     trials: Trials,
-    piece: Option<Piece>,
+    epoch: Option<Epoch>,
     /// The program's time at which what is known ages.
     ages: u64,
     sparse: bool,
@@ -317,7 +317,7 @@ impl Course {
     /// Before anything was tried.
     #[must_use]
     pub fn new(trials: Trials) -> Self {
-        Self { trials, piece: None, ages: 0, sparse: false }
+        Self { trials, epoch: None, ages: 0, sparse: false }
     }
 
     /// What a policy may know of it. Where growth leaves more than half of the pages out no huge page is offered.
@@ -338,57 +338,57 @@ impl Course {
     /// What the program is under.
     #[must_use]
     pub fn in_force(&self) -> Action {
-        self.piece.map_or(self.trials.first, |piece| piece.action)
+        self.epoch.map_or(self.trials.first, |epoch| epoch.action)
     }
 
-    /// Takes in what was counted. Whether a piece has ended, so that a decision is due. `price` of a helper's time in
+    /// Takes in what was counted. Whether an epoch has ended, so that a decision is due. `price` of a helper's time in
     /// thousandths; `growth`: regions that the program grows by between two looks.
     pub fn advance(&mut self, now: Counters, price: u64, growth: u64) -> bool {
-        let Some(piece) = &mut self.piece else { return true };
-        let tried = piece.best != piece.action;
-        let best = self.trials.tally(piece.best).median().filter(|_| tried);
-        let beyond = best.map_or(0, |best| piece.beyond(best, &now, price));
-        if beyond > piece.stake && now.grown >= piece.begun.grown + HUGE {
+        let Some(epoch) = &mut self.epoch else { return true };
+        let tried = epoch.best != epoch.action;
+        let best = self.trials.tally(epoch.best).median().filter(|_| tried);
+        let beyond = best.map_or(0, |best| epoch.beyond(best, &now, price));
+        if beyond > epoch.stake && now.grown >= epoch.begun.grown + HUGE {
             // It ends with what it has cost until now, of a region at least, settled or not.
-            if piece.settles.take().is_some() || now.grown < piece.from.grown + HUGE {
-                piece.from = piece.begun;
+            if epoch.settles.take().is_some() || now.grown < epoch.from.grown + HUGE {
+                epoch.from = epoch.begun;
             }
-            piece.size = 0;
+            epoch.size = 0;
         }
-        let grown = now.grown.saturating_sub(piece.from.grown);
-        if let Some(bytes) = piece.settles {
+        let grown = now.grown.saturating_sub(epoch.from.grown);
+        if let Some(bytes) = epoch.settles {
             // An order is seen at the next look, or while that is going on at the one after.
-            if grown >= bytes && now.rounds >= piece.from.rounds + 2 {
-                (piece.settles, piece.from) = (None, now);
+            if grown >= bytes && now.rounds >= epoch.from.rounds + 2 {
+                (epoch.settles, epoch.from) = (None, now);
             }
             return false;
         }
-        if grown < piece.size * HUGE {
+        if grown < epoch.size * HUGE {
             return false;
         }
-        let piece = *piece;
-        let cost = piece.cost(&piece.from, &now, price);
-        if let Some(tally) = self.trials.tally_mut(piece.action) {
+        let epoch = *epoch;
+        let cost = epoch.cost(&epoch.from, &now, price);
+        if let Some(tally) = self.trials.tally_mut(epoch.action) {
             tally.add(per_region(cost, grown));
         }
         self.trials.charged = self.trials.charged.saturating_add(beyond);
         self.trials.spent = now.program;
         self.trials.size = growth.clamp(*SIZES.start(), *SIZES.end());
         // Whose pages are small enough to tell.
-        if matches!(piece.action, Action::Base | Action::Fault64k) {
-            let resident = now.resident.saturating_sub(piece.from.resident);
+        if matches!(epoch.action, Action::Base | Action::Fault64k) {
+            let resident = now.resident.saturating_sub(epoch.from.resident);
             self.sparse = resident < grown / DENSE;
             let whole = resident >= grown - grown / WHOLE;
-            self.trials.whole = whole && (self.trials.whole || piece.action == Action::Base);
+            self.trials.whole = whole && (self.trials.whole || epoch.action == Action::Base);
         }
         if now.program >= self.ages {
             self.ages = now.program.saturating_mul(2).max(1_000_000_000);
-            self.trials.age(piece.best);
+            self.trials.age(epoch.best);
         }
         true
     }
 
-    /// Begins the next piece under `action`, a trial if that is not the best arm: that ends early when it has cost
+    /// Begins the next epoch under `action`, a trial if that is not the best arm: that ends early when it has cost
     /// more than its `stake` beyond the best. `provided`: bytes that lie untouched before the program.
     pub fn begin(
         &mut self,
@@ -400,7 +400,7 @@ impl Course {
         let changed = self.in_force() != action;
         let settles = changed.then_some(provided.saturating_add(HUGE));
         let size = self.trials.size;
-        self.piece = Some(Piece { action, best, size, begun: now, from: now, settles, stake });
+        self.epoch = Some(Epoch { action, best, size, begun: now, from: now, settles, stake });
     }
 }
 

@@ -34,9 +34,9 @@ fn machine() -> View {
     }
 }
 
-/// One piece of a run.
+/// One epoch of a run.
 #[derive(Clone, Copy, Debug)]
-struct RunPiece {
+struct RunEpoch {
     action: Action,
     best: Action,
     view: View,
@@ -58,7 +58,7 @@ fn grow(
     step: u64,
     noise: u64,
     seed: u64,
-) -> Vec<RunPiece> {
+) -> Vec<RunEpoch> {
     begun(Action::Base, policy, view, script, regions, (step, noise, seed))
 }
 
@@ -70,12 +70,12 @@ fn begun(
     script: Script,
     regions: u64,
     (step, noise, seed): (u64, u64, u64),
-) -> Vec<RunPiece> {
+) -> Vec<RunEpoch> {
     let tries = policy.tries().unwrap();
     let mut random = Random::new(seed);
     let mut course = Course::new(Trials::of(|_| true).beginning_with(first));
     let mut now = Counters::default();
-    let mut done: Vec<RunPiece> = Vec::new();
+    let mut done: Vec<RunEpoch> = Vec::new();
     let price = tries.helper_price(&view);
     while now.grown < regions * HUGE {
         if course.advance(now, price, step) {
@@ -83,7 +83,7 @@ fn begun(
             let decision = policy.decide(&view);
             let (action, best) = (decision.action, tries.best(&view));
             course.begin((action, tries.stake(action, &view)), best, now, 0);
-            done.push(RunPiece { action, best, view, decision, cost: 0, regions: 0, own: 0 });
+            done.push(RunEpoch { action, best, view, decision, cost: 0, regions: 0, own: 0 });
         }
         let last = done.last_mut().unwrap();
         let (own, helper) = script[arm(last.action).unwrap()];
@@ -107,14 +107,14 @@ fn flat(cost: u64) -> Script {
     [(cost, 0); ARMS.len()]
 }
 
-fn usual(script: Script) -> Vec<RunPiece> {
+fn usual(script: Script) -> Vec<RunEpoch> {
     grow(&Auto::THROUGHPUT, machine(), script, 8_000, 1, 8, 7)
 }
 
-/// Share of the pieces in the last half that had this action.
-fn late(done: &[RunPiece], action: Action) -> f64 {
+/// Share of the epochs in the last half that had this action.
+fn late(done: &[RunEpoch], action: Action) -> f64 {
     let half = &done[done.len() / 2..];
-    half.iter().filter(|piece| piece.action == action).count() as f64 / half.len() as f64
+    half.iter().filter(|epoch| epoch.action == action).count() as f64 / half.len() as f64
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn it_begins_with_64_kib_where_half_of_them_would_do_and_leaves_them_where_they_
         script[at] = (800_000, 0);
         let auto = &Auto::THROUGHPUT;
         let done = begun(Action::Fault64k, auto, machine(), script, 20_000, (1, 8, 7));
-        assert!(done[..LEARNED].iter().all(|piece| piece.action == Action::Fault64k));
+        assert!(done[..LEARNED].iter().all(|epoch| epoch.action == Action::Fault64k));
         assert!(late(&done, action) > 0.9, "{action:?}: {}", late(&done, action));
     }
 }
@@ -163,8 +163,8 @@ fn small_differences_are_found_in_time_and_none_is_left_alone() {
     assert!(late(&done, Action::Fault64k) > 0.9);
     // All equal: what is in force may be any, and costs no more than any other.
     let done = usual(flat(1_200_000));
-    let all: u64 = done.iter().map(|piece| piece.cost).sum();
-    let regions: u64 = done.iter().map(|piece| piece.regions).sum();
+    let all: u64 = done.iter().map(|epoch| epoch.cost).sum();
+    let regions: u64 = done.iter().map(|epoch| epoch.regions).sum();
     assert!(all < regions * 1_200_000 / 100 * 101);
 }
 
@@ -177,7 +177,7 @@ fn huge_pages_that_were_never_seen_cold_wait_until_there_is_room_for_cold_ones()
     let mut script = flat(400_000);
     script[arm(Action::Fault2m).unwrap()] = (1_800_000, 0);
     let done = begun(Action::Fault64k, &Auto::THROUGHPUT, view, script, 8_000, (1, 8, 7));
-    let first = done.iter().find(|piece| piece.action.makes_huge()).unwrap();
+    let first = done.iter().find(|epoch| epoch.action.makes_huge()).unwrap();
     assert!(first.view.trials.spent >= 400_000_000, "{}", first.view.trials);
 }
 
@@ -185,7 +185,7 @@ fn huge_pages_that_were_never_seen_cold_wait_until_there_is_room_for_cold_ones()
 fn what_nobody_has_timed_is_not_tried() {
     let view = View { costs: Costs::default(), ..machine() };
     let done = begun(Action::Fault64k, &Auto::THROUGHPUT, view, flat(400_000), 8_000, (1, 8, 7));
-    assert!(done.iter().all(|piece| piece.action == Action::Fault64k));
+    assert!(done.iter().all(|epoch| epoch.action == Action::Fault64k));
 }
 
 #[test]
@@ -193,18 +193,18 @@ fn nothing_is_tried_before_it_is_known_what_being_left_alone_costs() {
     let mut script = flat(2_000_000);
     script[1] = (200_000, 0);
     let done = usual(script);
-    assert!(done[..LEARNED].iter().all(|piece| piece.action == Action::Base));
-    let first = done.iter().find(|piece| piece.action != Action::Base).unwrap();
-    assert!(first.view.trials.tally(Action::Base).pieces() >= LEARNED);
+    assert!(done[..LEARNED].iter().all(|epoch| epoch.action == Action::Base));
+    let first = done.iter().find(|epoch| epoch.action != Action::Base).unwrap();
+    assert!(first.view.trials.tally(Action::Base).epochs() >= LEARNED);
 }
 
 #[test]
 fn a_program_whose_faults_are_next_to_nothing_is_left_alone() {
     // 512 faults take 0.56 ms, and 5.8 ms from cold memory.
     let done = usual(flat(300_000_000));
-    assert!(done.iter().all(|piece| piece.action == Action::Base));
+    assert!(done.iter().all(|epoch| epoch.action == Action::Base));
     let done = usual(flat(60_000_000));
-    assert!(done.iter().any(|piece| piece.action != Action::Base));
+    assert!(done.iter().any(|epoch| epoch.action != Action::Base));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn no_helper_works_where_no_cpu_is_idle() {
     script[3] = (100_000, 0);
     for load in [Figure::Measured(150), Figure::Measured(200), Figure::Absent] {
         let done = grow(&Auto::THROUGHPUT, View { load, ..machine() }, script, 4_000, 1, 8, 7);
-        assert!(done.iter().all(|piece| !has_helper(piece.action)), "{load:?}");
+        assert!(done.iter().all(|epoch| !has_helper(epoch.action)), "{load:?}");
     }
     let idle = View { load: Figure::Measured(100), ..machine() };
     let done = grow(&Auto::THROUGHPUT, idle, script, 4_000, 1, 8, 7);
@@ -228,7 +228,7 @@ fn a_helper_counts_by_the_goal() {
     let done = |policy| grow(policy, machine(), script, 8_000, 1, 4, 7);
     assert!(late(&done(&Auto::THROUGHPUT), Action::Base) > 0.9);
     assert!(late(&done(&Auto::TAIL), Action::Ahead2m) > 0.9);
-    assert!(done(&Auto::MEMORY).iter().all(|piece| !piece.action.makes_huge()));
+    assert!(done(&Auto::MEMORY).iter().all(|epoch| !epoch.action.makes_huge()));
 }
 
 #[test]
@@ -239,22 +239,22 @@ fn where_the_tail_counts_no_fault_zeroes_for_long() {
     slow.costs.huge = Figure::Measured(STALL + 1);
     let tried = |policy, view| {
         let done = grow(policy, view, script, 4_000, 1, 4, 7);
-        done.iter().any(|piece| piece.action == Action::Fault2m)
+        done.iter().any(|epoch| epoch.action == Action::Fault2m)
     };
     assert!(tried(&Auto::TAIL, machine()) && tried(&Auto::THROUGHPUT, slow));
     assert!(!tried(&Auto::TAIL, slow));
 }
 
-/// The latency of growth, ns a region, of the slowest piece in a thousand of the last half.
-fn slowest(done: &[RunPiece]) -> u64 {
+/// The latency of growth, ns a region, of the slowest epoch in a thousand of the last half.
+fn slowest(done: &[RunEpoch]) -> u64 {
     let half = &done[done.len() / 2..];
-    let mut latencies: Vec<u64> = half.iter().map(|piece| piece.own / piece.regions).collect();
+    let mut latencies: Vec<u64> = half.iter().map(|epoch| epoch.own / epoch.regions).collect();
     latencies.sort_unstable();
     latencies[latencies.len() - 1 - latencies.len() / 1000]
 }
 
 #[test]
-fn where_the_tail_counts_not_one_piece_in_a_thousand_waits_longer_than_under_the_arm_that_waits_least()
+fn where_the_tail_counts_not_one_epoch_in_a_thousand_waits_longer_than_under_the_arm_that_waits_least()
  {
     // A helper spares the program a quarter and takes as much as that is worth; one arm is eight times as slow.
     let mut script = flat(1_200_000);
@@ -368,13 +368,13 @@ fn growth_after_a_change_of_arm_counts_for_none_until_the_order_was_seen() {
     assert!(!course.advance(at(13, 3), 500, 1));
     assert!(course.advance(at(14, 4), 500, 1));
     assert_eq!(course.trials().tally(Action::Fault64k).median(), Some(1_000));
-    assert_eq!(course.trials().tally(Action::Base).pieces(), 0);
+    assert_eq!(course.trials().tally(Action::Base).epochs(), 0);
 }
 
 /// Arms of five times the cost were tried a second time and used up the budget before one of a third of the cost had
-/// its second piece, 10,000 pieces later.
+/// its second epoch, 10,000 epochs later.
 #[test]
-fn a_promising_arm_has_its_pieces_before_a_dear_one_is_tried_again() {
+fn a_promising_arm_has_its_epochs_before_a_dear_one_is_tried_again() {
     let mut script =
         [579_000, 2_495_000, 1_953_000, 108_000, 2_073_000, 3_718_000].map(|cost| (cost, 0));
     script[arm(Action::Ahead2m).unwrap()].1 = 198_000;
@@ -388,7 +388,7 @@ fn arms_of_which_nothing_is_known_are_tried_in_the_order_of_what_their_faults_co
     view.costs.huge_cold = view.costs.huge;
     let done = grow(&Auto::THROUGHPUT, view, flat(1_200_000), 8_000, 1, 0, 7);
     let mut order: Vec<Action> = Vec::new();
-    for action in done.iter().map(|piece| piece.action) {
+    for action in done.iter().map(|epoch| epoch.action) {
         if !order.contains(&action) {
             order.push(action);
         }
@@ -401,12 +401,12 @@ fn arms_of_which_nothing_is_known_are_tried_in_the_order_of_what_their_faults_co
 #[test]
 fn a_dear_arm_is_tried_again_when_no_other_is_open_from_half_of_the_budget() {
     let mut trials = Trials::of(|action| matches!(action, Action::Fault64k | Action::Fault2m));
-    let mut pieces = |action, costs: &[u64]| {
+    let mut epochs = |action, costs: &[u64]| {
         costs.iter().for_each(|cost| trials.tally_mut(action).unwrap().add(*cost));
     };
-    pieces(Action::Base, &[1_000_000; KEPT]);
-    pieces(Action::Fault2m, &[5_000_000]);
-    pieces(Action::Fault64k, &[1_000_000; KEPT - 1]);
+    epochs(Action::Base, &[1_000_000; KEPT]);
+    epochs(Action::Fault2m, &[5_000_000]);
+    epochs(Action::Fault64k, &[1_000_000; KEPT - 1]);
     trials.spent = 20_000_000_000;
     let decided = |trials: Trials| Auto::THROUGHPUT.decide(&View { trials, ..machine() }).action;
     assert_eq!(decided(trials), Action::Fault64k);
@@ -447,7 +447,7 @@ fn a_trial_that_has_cost_more_than_its_stake_ends_at_the_next_look() {
     assert!(course.advance(at(30, 27_000, 7), 500, 4));
     assert_eq!(course.trials().tally(Action::Fault64k).median(), Some(10_000));
     assert_eq!(course.trials().charged, 10_500 + 9_000);
-    assert_eq!(course.trials().tally(Action::Base).pieces(), 1);
+    assert_eq!(course.trials().tally(Action::Base).epochs(), 1);
 }
 
 fn scripts() -> impl Strategy<Value = Script> {
@@ -470,22 +470,22 @@ proptest! {
         let policy = [&Auto::THROUGHPUT, &Auto::TAIL, &Auto::MEMORY][(seed % 3) as usize];
         let done = grow(policy, machine(), script, 3_000, step, noise, seed);
         let mut charged = 0;
-        for (number, piece) in done.iter().enumerate() {
-            let trials = piece.view.trials;
+        for (number, epoch) in done.iter().enumerate() {
+            let trials = epoch.view.trials;
             prop_assert!(trials.charged >= charged, "what is charged never shrinks");
             let budget = trials.spent / 1000 * BUDGET;
-            if piece.action != piece.best {
-                prop_assert!(piece.decision.action == piece.action);
+            if epoch.action != epoch.best {
+                prop_assert!(epoch.decision.action == epoch.action);
                 let auto = [Auto::THROUGHPUT, Auto::TAIL, Auto::MEMORY][(seed % 3) as usize];
-                let risk = auto.risk(piece.action, &piece.view).unwrap() * (trials.size + SETTLING);
-                prop_assert!(trials.charged + risk < budget, "{piece:?}");
+                let risk = auto.risk(epoch.action, &epoch.view).unwrap() * (trials.size + SETTLING);
+                prop_assert!(trials.charged + risk < budget, "{epoch:?}");
             }
             // What a trial has cost beyond the best is in the next view's account.
             if let Some(next) = done.get(number + 1) {
                 let more = next.view.trials.charged - trials.charged;
-                prop_assert!(piece.action != piece.best || more == 0);
-                prop_assert!(more <= piece.cost);
-                let (own, helper) = script[arm(piece.action).unwrap()];
+                prop_assert!(epoch.action != epoch.best || more == 0);
+                prop_assert!(more <= epoch.cost);
+                let (own, helper) = script[arm(epoch.action).unwrap()];
                 let look = (own + helper * policy.helper_price(&machine()) / 1000 + 1) * step;
                 let most = budget + look * (100 + noise) / 100;
                 prop_assert!(more == 0 || next.view.trials.charged <= most, "{next:?}");
@@ -495,25 +495,25 @@ proptest! {
     }
 
     /// In the long run it costs little more than the best arm: what noise hides, and the budget. The long run begins by
-    /// the middle, or when the budget has had room for a piece of each arm.
+    /// the middle, or when the budget has had room for an epoch of each arm.
     #[test]
     fn in_the_long_run_it_costs_what_the_best_arm_costs(script in scripts(), seed: u64) {
         let policy = &Auto::THROUGHPUT;
         let price = policy.helper_price(&machine());
         let best = script.iter().map(|(own, helper)| own + helper * price / 1000).min().unwrap();
         let done = grow(policy, machine(), script, 40_000, 4, 5, seed);
-        let all_tried = |piece: &RunPiece| ARMS.iter().all(|arm| piece.view.trials.tally(*arm).pieces() > 0);
+        let all_tried = |epoch: &RunEpoch| ARMS.iter().all(|arm| epoch.view.trials.tally(*arm).epochs() > 0);
         let known = done.iter().position(all_tried).unwrap_or(done.len() - 1);
-        for RunPiece { view, action, best, .. } in &done[done.len() / 2..known.max(done.len() / 2)] {
+        for RunEpoch { view, action, best, .. } in &done[done.len() / 2..known.max(done.len() / 2)] {
             let Trials { charged, spent, size, .. } = view.trials;
-            let risks = ARMS.into_iter().filter(|arm| view.trials.tally(*arm).pieces() == 0);
+            let risks = ARMS.into_iter().filter(|arm| view.trials.tally(*arm).epochs() == 0);
             let risks = risks.map(|arm| policy.risk(arm, view).unwrap() * (size + SETTLING));
             let waits = charged + risks.max().unwrap() >= spent / 1000 * BUDGET;
             prop_assert!(waits || action != best, "{}", view.trials);
         }
         let late = &done[known.max(done.len() / 2)..];
-        let cost: u64 = late.iter().map(|piece| piece.cost).sum();
-        let regions: u64 = late.iter().map(|piece| piece.regions).sum();
+        let cost: u64 = late.iter().map(|epoch| epoch.cost).sum();
+        let regions: u64 = late.iter().map(|epoch| epoch.regions).sum();
         // Mostly within 7 %; two arms of which one is a tenth dearer by its helper are not always told apart.
         prop_assert!(cost <= regions * best / 100 * 112, "{} of {best}", cost / regions);
     }
@@ -521,12 +521,12 @@ proptest! {
     /// What was decided on can be written down, and is decided again.
     #[test]
     fn trials_are_read_back_and_decide_the_same(script in scripts(), seed: u64) {
-        for piece in grow(&Auto::THROUGHPUT, machine(), script, 400, 2, 10, seed) {
-            let again: Trials = piece.view.trials.to_string().parse().unwrap();
-            prop_assert_eq!(again, piece.view.trials);
+        for epoch in grow(&Auto::THROUGHPUT, machine(), script, 400, 2, 10, seed) {
+            let again: Trials = epoch.view.trials.to_string().parse().unwrap();
+            prop_assert_eq!(again, epoch.view.trials);
             let policy = find(Auto::THROUGHPUT.name()).unwrap();
-            let decision = policy.decide(&View { trials: again, ..piece.view });
-            prop_assert_eq!(decision, piece.decision);
+            let decision = policy.decide(&View { trials: again, ..epoch.view });
+            prop_assert_eq!(decision, epoch.decision);
         }
     }
 }

@@ -59,7 +59,7 @@ mod departure;
 
 pub use curve::POINTS;
 use curve::{Curve, LENGTH, about, place};
-use departure::{Departure, Noise, Rest};
+use departure::{Departure, Noise, OperatingPoint};
 
 use std::ops::RangeInclusive;
 
@@ -145,7 +145,7 @@ pub struct Ucb {
     curve: Curve,
     noise: Noise,
     departure: Departure,
-    rest: Rest,
+    rest: OperatingPoint,
     target: Option<usize>,
     /// The next stop of the first way down, if there is one.
     stop: Option<Option<usize>>,
@@ -203,7 +203,7 @@ impl Ucb {
             curve: Curve::new(),
             noise: Noise::new(),
             departure: Departure::default(),
-            rest: Rest::NOTHING,
+            rest: OperatingPoint::NOTHING,
             target: None,
             stop: Some(None),
             landmarks: Vec::new(),

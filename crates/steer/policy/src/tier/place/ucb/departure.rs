@@ -72,7 +72,7 @@ impl Departure {
 /// What the tiers do where the share rests, as it was there and as it is: logarithms of the latency and of the reads of
 /// each. A tier that nobody reads any more has no latency to depart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rest {
+pub(super) struct OperatingPoint {
     /// The point, and quanta at it.
     point: usize,
     quanta: u32,
@@ -83,7 +83,7 @@ pub(super) struct Rest {
     departed: u32,
 }
 
-impl Rest {
+impl OperatingPoint {
     /// Quanta until what is measured says nothing of the way here any more.
     const ARRIVAL: u32 = 48;
     /// Quanta until the loads are known, and until it is known what they have changed to.

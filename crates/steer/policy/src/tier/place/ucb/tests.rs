@@ -158,7 +158,7 @@ fn an_empty_account_pays_for_no_visit_home_after_a_departure() {
 
 #[test]
 fn a_load_that_changes_nothing_but_the_reads_of_a_tier_is_seen() {
-    let (mut rest, mut departed) = (Rest::NOTHING, None);
+    let (mut rest, mut departed) = (OperatingPoint::NOTHING, None);
     for quantum in 0..400 {
         let mut loads = loads(100.0, 140.0);
         loads.default.reads_per_ns = if quantum < 200 { 0.006 } else { 0.0 };
@@ -189,7 +189,7 @@ fn what_the_way_from_a_neighbour_explains_of_the_reads_is_no_departure() {
     };
     let step = 1.0 / (POINTS - 1) as f64;
     for (others, departs) in [(0.01, false), (0.1, true)] {
-        let (mut rest, mut departed) = (Rest::NOTHING, None);
+        let (mut rest, mut departed) = (OperatingPoint::NOTHING, None);
         (0..200).for_each(|_| departed = departed.or(rest.read(at(0.0, 0.01), Some(0), 0.0)));
         (0..200).for_each(|_| departed = departed.or(rest.read(at(step, others), Some(1), 0.0)));
         assert_eq!(departed.is_some(), departs, "{others}: {departed:?}");
