@@ -6,7 +6,7 @@ pub mod injected;
 pub mod keeper;
 pub mod limits;
 pub mod listening;
-pub mod locked_room;
+pub mod locked_directory;
 pub mod orphans;
 pub mod pidfd;
 pub mod presence;

@@ -36,7 +36,7 @@ mod text;
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::keep::{CellKey, Keep};
 use crate::reproduce::outcome::Outcome;
-use crate::reproduce::series::{self, Finished, Series, Turn};
+use crate::reproduce::series::{self, Finished, PlannedCell, Series};
 use crate::reproduce::store::Store;
 use crate::reproduce::target::Stage;
 pub use cell::Cell;
@@ -96,7 +96,7 @@ impl Modelled {
 }
 
 impl Series for Modelled {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let size = FILE.size(self.options.quick);
         let of = CellKey { seed: self.options.seed, scale: size.scale, window: None };
         let processors = std::thread::available_parallelism().map_or(1.0, |all| all.get() as f64);
@@ -109,7 +109,7 @@ impl Series for Modelled {
             repetition: 1,
         };
         names
-            .map(|case| Turn { cell: cell(case), of, seconds: size.seconds / processors })
+            .map(|case| PlannedCell { cell: cell(case), of, seconds: size.seconds / processors })
             .collect()
     }
 
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn each_figure_and_each_sum_is_a_cell_and_what_is_there_makes_the_report() {
         let full = Modelled::new(Options::new(false, 1).unwrap());
-        let names: Vec<String> = full.turns().into_iter().map(|turn| turn.cell.name()).collect();
+        let names: Vec<String> =
+            full.planned_cells().into_iter().map(|planned| planned.cell.name()).collect();
         assert_eq!(names[0], "colloid/setup/modelled/1");
         assert!(
             names.contains(&"colloid/at-rest.dram.clock_ns.less/modelled/1".into()),
@@ -190,9 +191,9 @@ mod tests {
         let cell = Cell::of("7", "tpp", "moves", "s to 95 %", f64::INFINITY);
         let made = Report { cells: vec![cell], ..Report::default() };
         let outcome = Outcome::of(&made).unwrap();
-        let turns = full.turns();
-        let turn = turns.iter().find(|turn| turn.cell.case == "7").unwrap();
-        let report = full.report(&[(turn.cell.clone(), Ok(outcome))]);
+        let planned_cells = full.planned_cells();
+        let planned = planned_cells.iter().find(|planned| planned.cell.case == "7").unwrap();
+        let report = full.report(&[(planned.cell.clone(), Ok(outcome))]);
         assert_eq!(report.cells[0].modelled, f64::INFINITY);
         assert!(report.sensitivity.is_empty(), "of half a table nothing is said");
     }
@@ -205,7 +206,7 @@ mod tests {
         let (executable, every) = (PathBuf::new(), Duration::ZERO);
         let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
         let one = Options { figures: vec!["setup".into()], ..options(1) };
-        let Turn { cell, of, .. } = Modelled::new(one.clone()).turns().remove(0);
+        let PlannedCell { cell, of, .. } = Modelled::new(one.clone()).planned_cells().remove(0);
         let made = || Outcome::of(&Report::default());
         assert!(keep(&one).once(&cell, of, &stage, made).unwrap().1);
         assert!(!keep(&one).once(&cell, of, &stage, made).unwrap().1, "it was kept");

@@ -39,7 +39,7 @@ use crate::reproduce::definition::{self, Definition, Size};
 use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
-use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::tabled::{Tabled, Tables};
 use pagemill_control::fragmentation::induce::End;
@@ -333,21 +333,21 @@ impl Tabled for Study<'_> {
 }
 
 impl Series for Study<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let Options { repetitions, programs, arms, .. } = &self.options;
         let Size { seconds, scale, .. } = *self.options.size;
         let of = CellKey { seed: 1, scale, window: None };
-        let mut turns = Vec::new();
+        let mut planned_cells = Vec::new();
         for arm in arms {
             // In turn, so that each has some if it ends early.
             for repetition in 1..=*repetitions {
-                turns.extend(programs.iter().map(|program| {
+                planned_cells.extend(programs.iter().map(|program| {
                     let (experiment, case) = (NAME.to_owned(), (*program).to_owned());
-                    Turn { cell: Cell { experiment, case, arm, repetition }, of, seconds }
+                    PlannedCell { cell: Cell { experiment, case, arm, repetition }, of, seconds }
                 }));
             }
         }
-        turns
+        planned_cells
     }
 
     fn run(&mut self, cell: &Cell, _: &[Finished], say: &mut dyn FnMut(&str)) -> Result<Ran> {
@@ -461,8 +461,8 @@ mod tests {
         let signals = Signals::block(&[]).unwrap();
         let (executable, every) = (std::path::PathBuf::new(), Duration::ZERO);
         let stage = Stage { linux: Linux::live(), executable, signals: &signals, every };
-        let turns = Study::new(Options::new(true, false, Some(2)), &stage).turns();
-        let names: Vec<String> = turns.iter().map(|turn| turn.cell.name()).collect();
+        let planned_cells = Study::new(Options::new(true, false, Some(2)), &stage).planned_cells();
+        let names: Vec<String> = planned_cells.iter().map(|planned| planned.cell.name()).collect();
         assert_eq!(
             names[1..4],
             [

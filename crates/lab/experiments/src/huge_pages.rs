@@ -52,7 +52,7 @@ use crate::reproduce::experiment::chosen;
 use crate::reproduce::input::Inputs;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
-use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::reproduce::wiredtiger;
 use crate::tabled::{Tabled, Tables};
@@ -265,11 +265,11 @@ impl Tabled for Policies<'_> {
 }
 
 impl Series for Policies<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let Options { programs, arms, repetitions, seed, scale, quick } = &self.options;
         let seconds = FILE.size(*quick).seconds * scale / FILE.size(*quick).scale;
         let of = CellKey { seed: *seed, scale: *scale, window: None };
-        let mut turns = Vec::new();
+        let mut planned_cells = Vec::new();
         for state in STATES {
             let mut random = Random::new(*seed);
             // Page faults second: where time is short the last repetition is missed least.
@@ -294,15 +294,21 @@ impl Series for Policies<'_> {
                     })
                     .collect();
                 random.shuffle(&mut runs);
-                turns.extend(runs.into_iter().map(|cell| Turn { cell, of, seconds }));
+                planned_cells.extend(runs.into_iter().map(|cell| PlannedCell {
+                    cell,
+                    of,
+                    seconds,
+                }));
             }
         }
         // No more cells begin than its time allows.
         if let Some(budget) = FILE.size(*quick).runs.budget_seconds {
-            let most = budget / turns.len().max(1) as f64;
-            turns.iter_mut().for_each(|turn| turn.seconds = turn.seconds.min(most));
+            let most = budget / planned_cells.len().max(1) as f64;
+            planned_cells
+                .iter_mut()
+                .for_each(|planned| planned.seconds = planned.seconds.min(most));
         }
-        turns
+        planned_cells
     }
 
     fn leave_out(&mut self, say: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
@@ -513,16 +519,16 @@ mod tests {
     use super::*;
     use pagemill_kernel::process::signal::Signals;
 
-    fn turns(options: Options) -> Vec<Run> {
-        planned(options).into_iter().map(|turn| turn.cell).collect()
+    fn planned_cells(options: Options) -> Vec<Run> {
+        planned(options).into_iter().map(|planned| planned.cell).collect()
     }
 
-    fn planned(options: Options) -> Vec<Turn> {
+    fn planned(options: Options) -> Vec<PlannedCell> {
         let inputs = Inputs::new("pagemill".into(), 1).unwrap();
         let signals = Signals::block(&[]).unwrap();
         let (linux, executable, every) = (Linux::live(), "pagemill".into(), Duration::ZERO);
         let stage = Stage { linux, executable, signals: &signals, every };
-        Policies::new(options, &stage, &inputs).turns()
+        Policies::new(options, &stage, &inputs).planned_cells()
     }
 
     /// `--list` said six minutes of a quick run that ends after two.
@@ -530,7 +536,7 @@ mod tests {
     fn an_estimate_is_no_longer_than_the_time_that_a_run_may_take() {
         let takes = |quick| -> f64 {
             let options = Options::new(quick, None, 1.0, 1);
-            planned(options).iter().map(|turn| turn.seconds).sum()
+            planned(options).iter().map(|planned| planned.seconds).sum()
         };
         let budget = FILE.quick.runs.budget_seconds.unwrap();
         assert!((takes(true) - budget).abs() < 1.0, "{}", takes(true));
@@ -543,15 +549,15 @@ mod tests {
         options
             .only(Some(&["xz".into(), "gcc".into()]), Some(&["cbmm+".into(), "auto".into()]))
             .unwrap();
-        let cells = turns(options.clone());
-        assert_eq!(cells, turns(options.clone()), "the order follows the seed");
+        let cells = planned_cells(options.clone());
+        assert_eq!(cells, planned_cells(options.clone()), "the order follows the seed");
         let names: Vec<String> = cells.iter().map(Run::name).collect();
         // Two repetitions and the page faults of two policies, and the best static setting once more in the second.
         assert_eq!(names.len(), STATES.len() * 2 * (3 * 2 + 1));
         assert!(names[4..8].iter().all(|name| name.contains(".unfragmented.faults/")), "{names:?}");
         assert!(names.contains(&"huge-pages/xz.fragmented/best-static/2".to_owned()), "{names:?}");
         assert!(cells.iter().all(|cell| place(cell).is_some()));
-        assert_ne!(cells, turns(Options { seed: 8, ..options }));
+        assert_ne!(cells, planned_cells(Options { seed: 8, ..options }));
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::coverage::{self, CBMM};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
-use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::Stage;
 use crate::tabled::{Tabled, Tables};
 use crate::{Table, claim, dash};
@@ -84,21 +84,21 @@ impl<'a> Slices<'a> {
 }
 
 impl Series for Slices<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let Options { quick, programs, runs, repetitions, seed } = &self.options;
         let size = FILE.size(*quick);
         let of = CellKey { seed: *seed, scale: size.scale, window: None };
         // A round is so many runs.
         let (all, round) = (*runs as f64, self.options.ways().len() as f64 + 3.0);
-        let turn = |program: &str, arm, repetition, seconds| {
+        let planned = |program: &str, arm, repetition, seconds| {
             let cell = Cell { experiment: NAME.into(), case: program.into(), arm, repetition };
-            Turn { cell, of, seconds }
+            PlannedCell { cell, of, seconds }
         };
         let measured =
-            programs.iter().map(|one| turn(one, MEASURED, 1, size.seconds * all / round));
+            programs.iter().map(|one| planned(one, MEASURED, 1, size.seconds * all / round));
         let rounds = (1..=*repetitions)
             .flat_map(|round| programs.iter().map(move |one| (one, round)))
-            .map(|(one, round)| turn(one, ROUND, round, size.seconds));
+            .map(|(one, round)| planned(one, ROUND, round, size.seconds));
         measured.chain(rounds).collect()
     }
 
@@ -457,12 +457,12 @@ mod tests {
         let stage = Stage { linux, executable, signals: &signals, every };
         let mut options = Options::new(false, Some(2), 1);
         options.only(Some(&["xz".into(), "slices".into()])).unwrap();
-        let turns = Slices::new(options, &stage).turns();
-        let names: Vec<String> = turns.iter().map(|turn| turn.cell.name()).collect();
+        let planned_cells = Slices::new(options, &stage).planned_cells();
+        let names: Vec<String> = planned_cells.iter().map(|planned| planned.cell.name()).collect();
         let wanted = ["measured/1", "profiles/1", "profiles/2"]
             .map(|of| ["slices", "xz"].map(|name| format!("huge-slices/{name}/{of}")));
         assert_eq!(names, wanted.concat());
-        assert!(turns[0].seconds > turns[2].seconds);
+        assert!(planned_cells[0].seconds > planned_cells[2].seconds);
         let error = Options::new(true, None, 1).only(Some(&["slice".into()])).unwrap_err();
         assert!(error.to_string().contains("did you mean \"slices\""), "{error}");
         for size in [&FILE.full, &FILE.quick] {

@@ -45,7 +45,7 @@ use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
-use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::tabled::{Tabled, Tables};
 use pagemill_record::summary;
@@ -487,15 +487,15 @@ fn last_line(said: &str) -> String {
 }
 
 impl Series for Traces<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let Options { quick, kernels, repetitions, class, smaller, threads, log, sweep } =
             &self.options;
         let size = FILE.size(*quick);
         let of = CellKey { seed: 1, scale: size.scale, window: None };
-        let mut turns = Vec::new();
+        let mut planned_cells = Vec::new();
         let mut add = |case: String, arm, repetition| {
             let cell = Cell { experiment: NAME.to_owned(), case, arm, repetition };
-            turns.push(Turn { cell, of, seconds: size.seconds });
+            planned_cells.push(PlannedCell { cell, of, seconds: size.seconds });
         };
         for (at, threads) in threads.iter().enumerate() {
             for kernel in kernels {
@@ -528,7 +528,7 @@ impl Series for Traces<'_> {
                 add(AS_PUBLISHED.to_owned(), arm(FAULTS), 1);
             }
         }
-        turns
+        planned_cells
     }
 
     fn wants(&mut self, cell: &Cell) -> bool {
@@ -696,8 +696,8 @@ mod tests {
         let signals = Signals::block(&[]).unwrap();
         let (linux, executable, every) = (Linux::live(), "pagemill".into(), Duration::ZERO);
         let stage = Stage { linux, executable, signals: &signals, every };
-        let turns = Traces::new(options, &stage).unwrap().turns();
-        turns.iter().map(|turn| turn.cell.name()).collect()
+        let planned_cells = Traces::new(options, &stage).unwrap().planned_cells();
+        planned_cells.iter().map(|planned| planned.cell.name()).collect()
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::Table;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
-use crate::reproduce::series::{Finished, Series, Turn};
+use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::Stage;
 use crate::tabled::{Tabled, Tables};
 use options::{BUDGET, FAULTS, NATIVE, OPENING, RECORDED, STEPS};
@@ -231,31 +231,32 @@ impl<'a> Costs<'a> {
 }
 
 impl Series for Costs<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let Options { quick, repetitions, accesses, seed } = self.options;
         let size = FILE.size(quick);
         let of = CellKey { seed, scale: size.scale, window: None };
-        let turn = |case: &str, arm, repetition| {
+        let planned = |case: &str, arm, repetition| {
             let cell = Cell { experiment: NAME.into(), case: case.into(), arm, repetition };
-            Turn { cell, of, seconds: size.seconds }
+            PlannedCell { cell, of, seconds: size.seconds }
         };
         let mut random = Random::new(seed);
-        let mut turns = Vec::new();
+        let mut planned_cells = Vec::new();
         for repetition in 1..=repetitions {
-            let mut round = BACK_ENDS.map(|(arm, _)| turn(FAULTS, arm, repetition));
+            let mut round = BACK_ENDS.map(|(arm, _)| planned(FAULTS, arm, repetition));
             random.shuffle(&mut round);
-            turns.extend(round);
+            planned_cells.extend(round);
         }
         for repetition in 1..=accesses {
-            turns.extend([NATIVE, RECORDED].map(|arm| turn(STEPS, arm, repetition)));
+            planned_cells.extend([NATIVE, RECORDED].map(|arm| planned(STEPS, arm, repetition)));
         }
-        turns.push(turn(OPENING, RECORDED, 1));
+        planned_cells.push(planned(OPENING, RECORDED, 1));
         for repetition in 1..=accesses {
             for kernel in &size.runs.kernels {
-                turns.extend([NATIVE, RECORDED, BUDGET].map(|arm| turn(kernel, arm, repetition)));
+                planned_cells
+                    .extend([NATIVE, RECORDED, BUDGET].map(|arm| planned(kernel, arm, repetition)));
             }
         }
-        turns
+        planned_cells
     }
 
     fn run(&mut self, cell: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Ran> {
@@ -432,9 +433,14 @@ mod tests {
         let (linux, executable) = (pagemill_kernel::Linux::live(), PathBuf::new());
         let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
         for (quick, count) in [(true, 3 * 7 + 2 + 1 + 9), (false, 6 * 7 + 6 + 1 + 45)] {
-            let turns = Costs::new(Options::new(quick, None, 1), &stage).unwrap().turns();
-            assert_eq!(turns.len(), count);
-            assert!(turns.iter().all(|turn| FILE.arms.iter().any(|arm| arm == turn.cell.arm)));
+            let planned_cells =
+                Costs::new(Options::new(quick, None, 1), &stage).unwrap().planned_cells();
+            assert_eq!(planned_cells.len(), count);
+            assert!(
+                planned_cells
+                    .iter()
+                    .all(|planned| FILE.arms.iter().any(|arm| arm == planned.cell.arm))
+            );
         }
         assert_eq!(FILE.name, NAME);
     }

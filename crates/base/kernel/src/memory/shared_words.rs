@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use crate::memory::mapped::Mapped;
-use crate::process::locked_room::LockedRoom;
+use crate::process::locked_directory::LockedDirectory;
 use crate::{Error, Kind, Result};
 
 /// The words, mapped.
@@ -26,7 +26,7 @@ pub struct SharedWords {
     path: PathBuf,
     /// Kept so that nobody can shorten the file unseen by its last descriptor.
     _file: File,
-    _room: LockedRoom,
+    _directory: LockedDirectory,
 }
 
 impl SharedWords {
@@ -35,9 +35,9 @@ impl SharedWords {
     pub fn create(places: &[&Path], name: &str, count: usize) -> Result<Self> {
         let mut refused = Vec::new();
         for place in places {
-            let room = LockedRoom::new_in(place, name)
+            let room = LockedDirectory::new_in(place, name)
                 .map_err(|error| Error::io("make a directory in", place.display(), error));
-            match room.and_then(|room| Self::in_room(room, count)) {
+            match room.and_then(|room| Self::in_directory(room, count)) {
                 Ok(shared) => return Ok(shared),
                 Err(error) => refused.push(error.to_string()),
             }
@@ -45,7 +45,7 @@ impl SharedWords {
         Err(Error::new(Kind::Other, "share memory as", name, refused.join("; ")))
     }
 
-    fn in_room(room: LockedRoom, count: usize) -> Result<Self> {
+    fn in_directory(room: LockedDirectory, count: usize) -> Result<Self> {
         let path = room.path().join("words");
         let failed = |error| Error::io("create", path.display(), error);
         let mut options = OpenOptions::new();
@@ -61,7 +61,7 @@ impl SharedWords {
         }
         let memory = Mapped::file(file.as_fd(), 0, length)
             .map_err(|error| Error::io("map", path.display(), error))?;
-        Ok(Self { memory, count, path, _file: file, _room: room })
+        Ok(Self { memory, count, path, _file: file, _directory: room })
     }
 
     /// Where it is, for those who are to map it.

@@ -16,13 +16,13 @@ use tempfile::TempDir;
 
 /// The directory; it goes when this is dropped.
 #[derive(Debug)]
-pub struct LockedRoom {
+pub struct LockedDirectory {
     directory: TempDir,
     // After the directory: nobody else removes it meanwhile.
     _locked: File,
 }
 
-impl LockedRoom {
+impl LockedDirectory {
     /// An empty one in `place`, where those of this name go first that killed processes of this user have left.
     ///
     /// # Errors
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn what_killed_makers_left_goes_with_the_next_and_what_lives_stays() {
         let place = tempfile::tempdir().unwrap();
-        let new = || LockedRoom::new_in(place.path(), "room").unwrap();
+        let new = || LockedDirectory::new_in(place.path(), "room").unwrap();
         let lives = new();
         fs::write(lives.path().join("input"), "x").unwrap();
         // As the kernel leaves one: the directory is there, its lock is given back.
-        let LockedRoom { directory, _locked } = new();
+        let LockedDirectory { directory, _locked } = new();
         let killed = directory.keep();
         fs::create_dir(killed.join("inner")).unwrap();
         fs::write(killed.join("inner/input"), "x").unwrap();
@@ -107,7 +107,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let room = LockedRoom::new_in(place.path(), "room").unwrap();
+                        let room = LockedDirectory::new_in(place.path(), "room").unwrap();
                         assert!(room.path().is_dir());
                     }
                 });

@@ -74,8 +74,8 @@ impl Arguments {
         let keep = Keep::new(&directory)?;
         let stage = Stage::here(&signals, executable);
         let mut planned = request.planned(&plan, &stage, &inputs)?;
-        planned.turns.retain(|turn| !planned.missing.contains(&turn.cell.experiment.as_str()));
-        keep::same(&directory, &planned.turns)?;
+        planned.cells.retain(|one| !planned.missing.contains(&one.cell.experiment.as_str()));
+        keep::same(&directory, &planned.cells)?;
         let store = Store::create(&directory, self.force)?;
         let facts = machine::facts();
         let begun = store.write("run.json", &run::header(options, &plan, &command(), &facts)?);

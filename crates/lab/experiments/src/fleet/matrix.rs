@@ -198,7 +198,7 @@ pub(super) mod tests {
                 repetitions: Some(2),
                 arms: None,
                 scale: 0.1,
-                settle: None,
+                window: None,
                 seed: 1,
                 full_size: false,
             },

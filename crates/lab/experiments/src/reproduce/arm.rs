@@ -229,7 +229,7 @@ mod tests {
                 repetitions: None,
                 arms: Some(vec![arm.to_owned()]),
                 scale: 1.0,
-                settle: None,
+                window: None,
                 seed: 1,
                 full_size: false,
             };

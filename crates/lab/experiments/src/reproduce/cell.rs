@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::arm::{Allocator, Arm};
 use super::experiment::{Experiment, Program};
-use super::input::{Check, Inputs, PATIENCE, Ready};
+use super::input::{Check, CheckedProgram, Inputs, PATIENCE};
 use super::outcome::{Outcome, TOO_SHORT, checked, last_line};
 use super::target::{Sample, Stage};
 use super::{browser, redis};
@@ -48,30 +48,30 @@ pub fn run(
     case: &str,
     arm: &Arm,
     scale: f64,
-    settle: Option<f64>,
+    window: Option<f64>,
 ) -> Result<Outcome> {
-    let ready = inputs.ready(experiment, case, scale)?;
+    let prepared = inputs.build(experiment, case, scale)?;
     let mut outcome = match &experiment.program {
         Program::Redis(load) => {
-            let load = redis::scaled(load, scale, settle);
+            let load = redis::scaled(load, scale, window);
             let way = load.loads.iter().find(|way| way.name() == case);
             let way = *way.context("no such way of inserting")?;
-            redis::run(stage, inputs.directory(), &ready.program, arm, &load, way)?
+            redis::run(stage, inputs.directory(), &prepared.program, arm, &load, way)?
         }
         Program::Browser(page) => {
             let page = browser::scaled(page, scale);
-            browser::run(stage, inputs.directory(), ready.program, arm, &page)?
+            browser::run(stage, inputs.directory(), prepared.program, arm, &page)?
         }
-        _ => to_the_end(stage, arm, &ready)?,
+        _ => to_the_end(stage, arm, &prepared)?,
     };
     memory_metrics(&mut outcome);
     Ok(outcome)
 }
 
 /// Runs a program that ends by itself.
-fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
-    let program = &ready.program;
-    if let Check::SameFile(path) = &ready.check {
+fn to_the_end(stage: &Stage<'_>, arm: &Arm, prepared: &CheckedProgram) -> Result<Outcome> {
+    let program = &prepared.program;
+    if let Check::SameFile(path) = &prepared.check {
         // A file of the last cell must not pass for this one's.
         let _ = fs::remove_file(path);
     }
@@ -91,7 +91,7 @@ fn to_the_end(stage: &Stage<'_>, arm: &Arm, ready: &Ready) -> Result<Outcome> {
     if matches!(arm.allocator, Allocator::Ours { ksm: true, .. }) {
         outcome.metrics.insert("ksmd_cpu".into(), ended.ksmd.as_secs_f64());
     }
-    match &ready.check {
+    match &prepared.check {
         Check::Same => outcome.digest = Some(digest_of(&program.output, "")?),
         Check::SameFile(path) => outcome.digest = Some(digest_of(path, "")?),
         Check::SameLines(start) => outcome.digest = Some(digest_of(&program.output, start)?),

@@ -33,7 +33,7 @@ pub struct Chosen {
     /// `--scale`, other than 1.
     pub scale: bool,
     /// `--settle`.
-    pub settle: bool,
+    pub window: bool,
 }
 
 /// Refuses what was chosen and `experiments` would not go by; without a name that is all of them.
@@ -67,7 +67,7 @@ pub fn check(experiments: &[String], chosen: Chosen) -> Result<()> {
         huge_pages::NAME
     );
     ensure!(
-        !chosen.settle || any(&is_of_redis),
+        !chosen.window || any(&is_of_redis),
         "--settle is not of {asked}, but of experiments on a Redis server: redis-fragmentation"
     );
     Ok(())
@@ -115,9 +115,9 @@ mod tests {
     }
     #[test]
     fn sizes_are_of_experiments_that_have_them() {
-        let told = |experiments: &[&str], scale, settle| {
+        let told = |experiments: &[&str], scale, window| {
             let names: Vec<String> = experiments.iter().map(|name| (*name).to_owned()).collect();
-            let chosen = Chosen { scale, settle, ..Chosen::default() };
+            let chosen = Chosen { scale, window, ..Chosen::default() };
             check(&names, chosen).err().map(|why| why.to_string()).unwrap_or_default()
         };
         for name in

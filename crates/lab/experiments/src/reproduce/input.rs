@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pagemill_kernel::process::locked_room::LockedRoom;
+use pagemill_kernel::process::locked_directory::LockedDirectory;
 use pagemill_workloads::{generate, programs as workloads};
 
 use super::browser;
@@ -19,13 +19,13 @@ use super::target;
 
 /// Makes and keeps the inputs of a run; they go when this is dropped.
 pub struct Inputs {
-    directory: LockedRoom,
+    directory: LockedDirectory,
     executable: PathBuf,
     seed: u64,
 }
 
 /// A program with how its result is checked.
-pub struct Ready {
+pub struct CheckedProgram {
     /// What to start.
     pub program: target::Program,
     /// How its output is judged.
@@ -55,7 +55,7 @@ impl Inputs {
     /// An empty set.
     pub fn new(executable: PathBuf, seed: u64) -> Result<Self> {
         let place = std::env::temp_dir();
-        let directory = LockedRoom::new_in(&place, "pagemill-reproduce")
+        let directory = LockedDirectory::new_in(&place, "pagemill-reproduce")
             .with_context(|| format!("cannot make a scratch directory in {}", place.display()))?;
         Ok(Self { directory, executable, seed })
     }
@@ -65,8 +65,8 @@ impl Inputs {
         self.directory.path()
     }
 
-    /// Everything that `case` of `experiment` needs, at `scale` of its full size.
-    pub fn ready(&self, experiment: &Experiment, case: &str, scale: f64) -> Result<Ready> {
+    /// Builds everything that `case` of `experiment` needs, at `scale` of its full size.
+    pub fn build(&self, experiment: &Experiment, case: &str, scale: f64) -> Result<CheckedProgram> {
         let scaled = |full: usize| ((full as f64 * scale) as usize).max(1);
         let at = |name: &str| self.directory().join(name);
         let mut program = target::Program {
@@ -143,7 +143,7 @@ impl Inputs {
                 Check::Report
             }
         };
-        Ok(Ready { program, check })
+        Ok(CheckedProgram { program, check })
     }
 
     /// A C compiler without its driver, on a file of so many functions.

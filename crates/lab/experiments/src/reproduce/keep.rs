@@ -55,7 +55,7 @@ impl fmt::Display for CellKey {
 
 /// A cell that is to run.
 #[derive(Clone, Debug)]
-pub struct Turn {
+pub struct PlannedCell {
     /// The cell.
     pub cell: Cell,
     /// What its figures depend on.
@@ -347,16 +347,17 @@ pub fn all(results: &Path) -> Result<(Vec<(Cell, CellRecord)>, UnreadableCells)>
 ///
 /// # Errors
 /// See above; where it cannot be read.
-pub fn same(results: &Path, turns: &[Turn]) -> Result<()> {
+pub fn same(results: &Path, planned_cells: &[PlannedCell]) -> Result<()> {
     for (cell, kept) in all(results)?.0 {
-        let mut turns = turns.iter().filter(|turn| turn.cell.experiment == cell.experiment);
-        if let Some(turn) = turns.find(|turn| turn.of != kept.of) {
+        let mut planned_cells =
+            planned_cells.iter().filter(|planned| planned.cell.experiment == cell.experiment);
+        if let Some(planned) = planned_cells.find(|planned| planned.of != kept.of) {
             bail!(
                 "{} has {} with {}, and this run is with {} (choose another directory with -o)",
                 results.display(),
                 cell.name(),
                 kept.of,
-                turn.of
+                planned.of
             );
         }
     }

@@ -16,7 +16,7 @@ use super::input::Inputs;
 use super::keep::{CellKey, Keep};
 use super::outcome::Outcome;
 use super::packages::Unsuitable;
-use super::series::{self, Finished, Series, Turn};
+use super::series::{self, Finished, PlannedCell, Series};
 use super::target::Stage;
 
 /// What the user chose.
@@ -31,7 +31,8 @@ pub struct Options {
     /// Factor on sizes and times.
     pub scale: f64,
     /// Length of the Redis window, instead of the published one.
-    pub settle: Option<f64>,
+    #[serde(rename = "settle")]
+    pub window: Option<f64>,
     /// Seed of the order and of all inputs.
     pub seed: u64,
     /// The sizes of the publication, of experiments whose full run has smaller ones.
@@ -75,7 +76,7 @@ impl Options {
     /// What the figures of an experiment's cells depend on, beside the program and the machine.
     fn of(&self, experiment: &Experiment) -> CellKey {
         let share = if self.quick { experiment.quick.scale } else { 1.0 };
-        CellKey { seed: self.seed, scale: self.scale * share, window: self.settle }
+        CellKey { seed: self.seed, scale: self.scale * share, window: self.window }
     }
 }
 
@@ -124,7 +125,7 @@ impl Plan {
                 reason,
             };
             let first = &experiment.cases()[0];
-            if let Err(error) = inputs.ready(&experiment, first, scale) {
+            if let Err(error) = inputs.build(&experiment, first, scale) {
                 if !error.is::<Unsuitable>() {
                     return Err(error);
                 }
@@ -197,12 +198,12 @@ pub struct Runs<'a> {
 }
 
 impl Series for Runs<'_> {
-    fn turns(&self) -> Vec<Turn> {
+    fn planned_cells(&self) -> Vec<PlannedCell> {
         let of = |one: &Scheduled| {
             let (of, seconds) =
                 (self.options.of(&one.experiment), one.experiment.seconds * one.scale);
-            let turn = move |cell: &Cell| Turn { cell: cell.clone(), of, seconds };
-            one.cells().map(turn).collect::<Vec<_>>()
+            let planned = move |cell: &Cell| PlannedCell { cell: cell.clone(), of, seconds };
+            one.cells().map(planned).collect::<Vec<_>>()
         };
         self.plan.scheduled.iter().flat_map(of).collect()
     }
@@ -217,7 +218,7 @@ impl Series for Runs<'_> {
         let Stage { linux, executable, signals, .. } = self.stage;
         let (linux, executable) = (linux.clone(), executable.clone());
         let stage = Stage { linux, executable, signals, every };
-        cell::run(&stage, self.inputs, experiment, &cell.case, arm, *scale, self.options.settle)
+        cell::run(&stage, self.inputs, experiment, &cell.case, arm, *scale, self.options.window)
     }
 }
 
@@ -348,7 +349,7 @@ mod tests {
                 repetitions: None,
                 arms: None,
                 scale: 1.0,
-                settle: None,
+                window: None,
                 seed: 1,
                 full_size: false,
             };

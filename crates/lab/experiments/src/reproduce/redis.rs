@@ -41,7 +41,7 @@ const KEYS: u64 = 1;
 const READ_BACK: u64 = 1_000;
 
 /// The load at `scale`: fewer keys and less memory, the same sizes of values.
-pub fn scaled(load: &Redis, scale: f64, settle: Option<f64>) -> Redis {
+pub fn scaled(load: &Redis, scale: f64, window: Option<f64>) -> Redis {
     let phases = load.phases.iter().map(|phase| experiment::Phase {
         keys: ((phase.keys as f64 * scale) as u64).max(1),
         bytes: phase.bytes,
@@ -50,8 +50,8 @@ pub fn scaled(load: &Redis, scale: f64, settle: Option<f64>) -> Redis {
         phases: phases.collect(),
         // An empty server takes a megabyte, which is part of maxmemory.
         maxmemory_mb: ((load.maxmemory_mb as f64 * scale).ceil() as u64).max(4),
-        window_seconds: settle.unwrap_or(load.window_seconds),
-        rest_seconds: settle.map_or(load.rest_seconds, |asked| asked.min(load.rest_seconds)),
+        window_seconds: window.unwrap_or(load.window_seconds),
+        rest_seconds: window.map_or(load.rest_seconds, |asked| asked.min(load.rest_seconds)),
         ..load.clone()
     }
 }

@@ -12,7 +12,7 @@ use super::experiment::{self, Experiment};
 use super::input::Inputs;
 use super::machine;
 use super::plan::{Options, Plan, Skipped};
-use super::series::{self, Series, Turn};
+use super::series::{self, PlannedCell, Series};
 use super::target::Stage;
 use crate::fleet::matrix::Matrix;
 use crate::tabled::Tabled;
@@ -32,7 +32,7 @@ pub struct Request {
 /// What is to run.
 pub struct Planned {
     /// The cells, before any has run.
-    pub turns: Vec<Turn>,
+    pub cells: Vec<PlannedCell>,
     /// What does not, and why.
     skipped: Vec<Skipped>,
     /// Experiments that cannot run on this machine.
@@ -167,7 +167,7 @@ impl Request {
     /// The cells of a plan and of what was asked for that has tables of its own, which may refuse what was chosen.
     pub fn planned(&self, plan: &Plan, stage: &Stage<'_>, inputs: &Inputs) -> Result<Planned> {
         let mut planned = Planned {
-            turns: plan.runs(stage, inputs, &self.options).turns(),
+            cells: plan.runs(stage, inputs, &self.options).planned_cells(),
             skipped: plan.skipped.clone(),
             missing: Vec::new(),
         };
@@ -180,7 +180,7 @@ impl Request {
                 arm: None,
                 reason,
             }));
-            planned.turns.extend(series.turns());
+            planned.cells.extend(series.planned_cells());
         }
         Ok(planned)
     }
@@ -192,10 +192,10 @@ impl Request {
             experiments: self.experiments.clone(),
             programs: self.programs.clone(),
             options: self.options.clone(),
-            cells: planned.turns.iter().map(|turn| turn.cell.name()).collect(),
+            cells: planned.cells.iter().map(|planned| planned.cell.name()).collect(),
             skipped: planned.skipped.clone(),
             machine: machine::facts(),
-            seconds: planned.turns.iter().map(|turn| Some(turn.seconds)).collect(),
+            seconds: planned.cells.iter().map(|planned| Some(planned.seconds)).collect(),
         }
     }
 

@@ -19,7 +19,7 @@ use pagemill_launch::progress::minutes;
 
 use super::cell::Cell;
 use super::keep::Keep;
-pub use super::keep::Turn;
+pub use super::keep::PlannedCell;
 use super::outcome::Outcome;
 use super::store::Store;
 use super::target::{Interrupted, Stage};
@@ -30,7 +30,7 @@ pub type Finished = (Cell, Result<Outcome, String>);
 /// Cells that know how to run.
 pub trait Series {
     /// All of them, in the order in which they run.
-    fn turns(&self) -> Vec<Turn>;
+    fn planned_cells(&self) -> Vec<PlannedCell>;
 
     /// Leaves out what cannot run here, with the reasons; what can be built first is, if `say` is there to hear of it.
     fn leave_out(&mut self, _say: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
@@ -108,18 +108,21 @@ fn each(
     (store, keep): (Option<&Store>, &Keep),
     report: &mut dyn FnMut(&Step<'_>) -> Result<()>,
 ) -> Result<(Vec<Finished>, bool)> {
-    let turns = series.turns();
+    let planned_cells = series.planned_cells();
     let mut finished: Vec<Finished> = Vec::new();
     let (mut digests, mut pace) = (Digests::new(), Pace::default());
     // What is kept takes no time.
-    let kept: Vec<bool> =
-        turns.iter().map(|turn| keep.taken(&turn.cell, turn.of).is_some()).collect();
-    for (at, Turn { cell, of, .. }) in turns.iter().enumerate() {
+    let kept: Vec<bool> = planned_cells
+        .iter()
+        .map(|planned| keep.taken(&planned.cell, planned.of).is_some())
+        .collect();
+    for (at, PlannedCell { cell, of, .. }) in planned_cells.iter().enumerate() {
         if !kept[at] && !series.wants(cell) {
             continue;
         }
-        let left = turns[at..].iter().zip(&kept[at..]).filter(|(_, kept)| !**kept);
-        let (number, left) = ((at + 1, turns.len()), pace.left(left.map(|(turn, _)| turn)));
+        let left = planned_cells[at..].iter().zip(&kept[at..]).filter(|(_, kept)| !**kept);
+        let (number, left) =
+            ((at + 1, planned_cells.len()), pace.left(left.map(|(planned, _)| planned)));
         let step = Step { cell, number, left, doing: "", so_far: &finished };
         report(&step)?;
         let began = Instant::now();
@@ -167,10 +170,17 @@ impl fmt::Display for Amount {
 
 /// Cells of a series, those that are kept, and roughly how long the others take.
 pub fn amount(series: &dyn Series, keep: Option<&Keep>) -> Amount {
-    let turns = series.turns();
-    let is_kept = |turn: &&Turn| keep.is_some_and(|it| it.taken(&turn.cell, turn.of).is_some());
-    let (kept, left): (Vec<&Turn>, Vec<&Turn>) = turns.iter().partition(is_kept);
-    Amount { cells: turns.len(), kept: kept.len(), time: Pace::default().left(left.into_iter()) }
+    let planned_cells = series.planned_cells();
+    let is_kept = |planned: &&PlannedCell| {
+        keep.is_some_and(|it| it.taken(&planned.cell, planned.of).is_some())
+    };
+    let (kept, left): (Vec<&PlannedCell>, Vec<&PlannedCell>) =
+        planned_cells.iter().partition(is_kept);
+    Amount {
+        cells: planned_cells.len(),
+        kept: kept.len(),
+        time: Pace::default().left(left.into_iter()),
+    }
 }
 
 /// Runs one of a series, unless it is kept, and returns what came of it; `None` if there is no such cell.
@@ -184,10 +194,11 @@ pub fn one(
     stage: &Stage<'_>,
     keep: &Keep,
 ) -> Result<Option<Result<Outcome, String>>> {
-    let Some(turn) = series.turns().into_iter().find(|turn| turn.cell == *cell) else {
+    let Some(planned) = series.planned_cells().into_iter().find(|planned| planned.cell == *cell)
+    else {
         return Ok(None);
     };
-    let run = keep.once(cell, turn.of, stage, || series.run(cell, so_far, &mut |_| {}));
+    let run = keep.once(cell, planned.of, stage, || series.run(cell, so_far, &mut |_| {}));
     let closed = series.close();
     let (outcome, _) = run?;
     closed.map(|()| Some(outcome))
@@ -204,8 +215,8 @@ impl Pace {
     }
 
     /// Time for these.
-    fn left<'a>(&self, turns: impl Iterator<Item = &'a Turn>) -> Duration {
-        let seconds = turns.map(|Turn { cell, seconds, .. }| {
+    fn left<'a>(&self, planned_cells: impl Iterator<Item = &'a PlannedCell>) -> Duration {
+        let seconds = planned_cells.map(|PlannedCell { cell, seconds, .. }| {
             match self.0.get(&(cell.experiment.clone(), cell.case.clone())) {
                 Some((sum, count)) => sum.as_secs_f64() / f64::from(*count),
                 None => *seconds,
@@ -250,14 +261,14 @@ mod tests {
     struct Two;
 
     impl Series for Two {
-        fn turns(&self) -> Vec<Turn> {
+        fn planned_cells(&self) -> Vec<PlannedCell> {
             let of = super::super::keep::CellKey { seed: 1, scale: 1.0, window: None };
-            let turn = |repetition: u32| {
+            let planned = |repetition: u32| {
                 let (experiment, case) = ("e".into(), format!("c{repetition}"));
                 let cell = Cell { experiment, case, arm: "glibc", repetition };
-                Turn { cell, of, seconds: f64::from(repetition) * 10.0 }
+                PlannedCell { cell, of, seconds: f64::from(repetition) * 10.0 }
             };
-            vec![turn(1), turn(2)]
+            vec![planned(1), planned(2)]
         }
 
         fn run(&mut self, _: &Cell, _: &[Finished], _: &mut dyn FnMut(&str)) -> Result<Outcome> {
@@ -275,7 +286,7 @@ mod tests {
         let stage = Stage { linux, executable, signals: &signals, every: Duration::ZERO };
         let told = |keep| amount(&Two, Some(keep)).to_string();
         assert_eq!(told(&keep), "2 cells, about 30 s");
-        let Turn { cell, of, .. } = Two.turns().remove(1);
+        let PlannedCell { cell, of, .. } = Two.planned_cells().remove(1);
         keep.once(&cell, of, &stage, || Ok(Outcome::default())).unwrap().0.unwrap();
         assert_eq!(told(&keep), "2 cells, 1 of them kept, about 10 s");
         let mut left = Vec::new();

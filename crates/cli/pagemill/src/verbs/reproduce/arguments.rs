@@ -117,7 +117,7 @@ impl Arguments {
                 repetitions: self.reps,
                 arms: self.arms.clone(),
                 scale: self.scale,
-                settle: self.settle,
+                window: self.settle,
                 seed: self.seed,
                 full_size: self.full_size,
             },
@@ -136,7 +136,7 @@ impl Arguments {
             arms: self.arms.is_some(),
             programs: self.programs.is_some(),
             scale: (self.scale - 1.0).abs() > f64::EPSILON,
-            settle: self.settle.is_some(),
+            window: self.settle.is_some(),
         };
         chosen::check(experiments, chosen)
     }
