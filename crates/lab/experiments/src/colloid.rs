@@ -39,12 +39,24 @@ use crate::reproduce::outcome::Outcome;
 use crate::reproduce::series::{self, Finished, PlannedCell, Series};
 use crate::reproduce::store::Store;
 use crate::reproduce::target::Stage;
+use crate::tabled::{Choices, TabledExperiment};
 pub use cell::Cell;
-pub(crate) use cell::claims;
+pub(crate) use cell::{SOURCE, claims};
 use figures::Bench;
 pub use html::render as page;
 pub use options::{FILE, NAME, Options, Runs};
 pub use report::{Influence, Line, Report, Score};
+
+/// This experiment, among the others.
+pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
+    name: NAME,
+    file: options::TEXT,
+    source: Some(&SOURCE),
+    choices: Choices { arms: false, programs: true, scale: false },
+    is_roots: false,
+    measured: None,
+    kept: None,
+};
 
 impl Report {
     /// What cells that were made anywhere came to.

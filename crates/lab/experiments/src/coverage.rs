@@ -11,25 +11,18 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// Whose experiments those on allocators are.
-pub(crate) const MESH: &str = "Mesh";
-/// The source of huge page policies.
-pub(crate) const CBMM: &str = "CBMM";
-/// The source of access traces.
-pub(crate) const MOCA: &str = "Moca";
-/// The source of placement on tiers.
-pub(crate) const COLLOID: &str = "Colloid";
-/// The source of scores of free memory.
-pub(crate) const STUDY: &str = "fragmentation";
+/// A publication, with the table of its figures: `experiment,subject,metric,unit,value,note`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Source {
+    /// What it is called in tables.
+    pub(crate) name: &'static str,
+    /// Its table.
+    pub(crate) figures: &'static str,
+}
 
-/// The published tables, each with whose figures it has: `experiment,subject,metric,unit,value,note`.
-const TABLES: [(&str, &str); 5] = [
-    (MESH, include_str!("../../../../experiments/published/mesh.csv")),
-    (CBMM, include_str!("../../../../experiments/published/cbmm.csv")),
-    (MOCA, include_str!("../../../../experiments/published/moca.csv")),
-    (COLLOID, include_str!("../../../../experiments/published/colloid.csv")),
-    (STUDY, include_str!("../../../../experiments/published/fragmentation.csv")),
-];
+/// Whose experiments those on allocators are.
+pub(crate) static MESH: Source =
+    Source { name: "Mesh", figures: include_str!("../../../../experiments/published/mesh.csv") };
 
 /// Published figures that have none beside them here.
 #[derive(Deserialize)]
@@ -65,7 +58,7 @@ impl NotRun {
 
 /// A published figure, as it was printed: of the experiment, subject and metric of its row.
 pub(crate) fn figure(
-    source: &str,
+    source: &Source,
     experiment: &str,
     subject: &str,
     metric: &str,
@@ -80,21 +73,25 @@ pub(crate) fn figure(
 }
 
 /// The same, as a number.
-pub(crate) fn number(source: &str, experiment: &str, subject: &str, metric: &str) -> Option<f64> {
+pub(crate) fn number(
+    source: &Source,
+    experiment: &str,
+    subject: &str,
+    metric: &str,
+) -> Option<f64> {
     figure(source, experiment, subject, metric)?.parse().ok()
 }
 
 /// The rows of a source's table.
-fn rows(source: &str) -> impl Iterator<Item = &'static str> + '_ {
-    let of = TABLES.into_iter().filter(move |(whose, _)| *whose == source);
-    of.flat_map(|(_, text)| text.lines().skip(1))
+fn rows(source: &Source) -> impl Iterator<Item = &'static str> + use<> {
+    source.figures.lines().skip(1)
 }
 
 /// What of a source is not run here: what its figures are, how many (none are drawn), and why.
 pub(crate) fn not_run(
-    source: &str,
+    source: &Source,
 ) -> impl Iterator<Item = (&'static str, usize, &'static str)> + '_ {
-    NOT_RUN.iter().filter(move |one| one.source == source).map(move |one| {
+    NOT_RUN.iter().filter(move |one| one.source == source.name).map(move |one| {
         let count = rows(source).filter(|line| one.has(line)).count();
         (one.what.as_str(), count, one.why.as_str())
     })
@@ -122,12 +119,13 @@ pub(crate) mod tests {
     }
 
     /// Asserts that each row of a source is looked up by `tables`, or is not run, and not both.
-    pub(crate) fn is_complete(source: &'static str, tables: impl FnOnce()) {
+    pub(crate) fn is_complete(source: &Source, tables: impl FnOnce()) {
         SEEN.with_borrow_mut(HashSet::clear);
         tables();
         let seen = SEEN.take();
         let counted = rows(source).map(|line| {
-            let rules = NOT_RUN.iter().filter(|one| one.source == source && one.has(line)).count();
+            let rules =
+                NOT_RUN.iter().filter(|one| one.source == source.name && one.has(line)).count();
             (line, rules + usize::from(seen.contains(line)))
         });
         let wrong: Vec<(&str, usize)> = counted.filter(|(_, count)| *count != 1).collect();
@@ -137,19 +135,21 @@ pub(crate) mod tests {
     #[test]
     fn every_kind_that_is_not_run_has_rows_and_is_in_the_documentation() {
         let page = include_str!("../../../../docs/concepts/experiments.md");
+        let tables: HashMap<&str, &Source> =
+            crate::registry::sources().map(|source| (source.name, source)).collect();
         for one in NOT_RUN.iter() {
-            let found = rows(&one.source).any(|line| one.has(line));
+            let found = rows(tables[one.source.as_str()]).any(|line| one.has(line));
             assert_eq!(found, one.rows.is_some(), "{}: rows", one.what);
             let line = format!("| {} | {} |", one.what, one.why);
             assert!(page.contains(&line), "the page lacks: {line}");
         }
-        let all: usize = TABLES.iter().map(|(source, _)| not_run(source).count()).sum();
+        let all: usize = tables.values().map(|source| not_run(source).count()).sum();
         assert_eq!(all, NOT_RUN.len());
     }
 
     #[test]
     fn what_is_not_run_is_told_with_how_much_it_is() {
-        let counts: Vec<usize> = not_run(MOCA).map(|(_, count, _)| count).collect();
+        let counts: Vec<usize> = not_run(&crate::moca::SOURCE).map(|(_, count, _)| count).collect();
         assert_eq!(counts, [10, 20, 10, 2]);
     }
 }

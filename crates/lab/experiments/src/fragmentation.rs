@@ -33,6 +33,7 @@ use pagemill_kernel::{Linux, memory::huge_costs, poll, process::pidfd, settings:
 use pagemill_model::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::coverage::Source;
 use crate::prepared_memory::PreparedMemory;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition, Size};
@@ -41,7 +42,7 @@ use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
-use crate::tabled::{Tabled, Tables};
+use crate::tabled::{Choices, MeasuredExperiment, Tabled, TabledExperiment, Tables};
 use pagemill_control::fragmentation::induce::End;
 use pagemill_control::run_cost;
 use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
@@ -59,9 +60,36 @@ pub struct Runs {
     scales: BTreeMap<String, String>,
 }
 
+/// Whose figures these are held against.
+pub(crate) static SOURCE: Source = Source {
+    name: "fragmentation",
+    figures: include_str!("../../../../experiments/published/fragmentation.csv"),
+};
+
+/// This experiment, among the others.
+pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
+    name: NAME,
+    file: include_str!("../../../../experiments/fragmentation.toml"),
+    source: Some(&SOURCE),
+    choices: Choices { arms: true, programs: true, scale: false },
+    is_roots: true,
+    measured: Some(MeasuredExperiment {
+        cells: |asked| {
+            let of = asked.options;
+            let mut options = Options::new(of.quick, of.full_size, of.repetitions);
+            options.only(asked.programs, asked.arms)?;
+            Ok(Box::new(Study::new(options, asked.stage)))
+        },
+        nothing: Some(|| Box::new(Outcome::nothing())),
+        collected: |cells, of, interrupted| {
+            Ok(Box::new(Outcome::collected(cells, of, interrupted)))
+        },
+    }),
+    kept: None,
+};
+
 /// Its file. Its arms are [`MODES`] by [`STATES`].
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../experiments/fragmentation.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(EXPERIMENT.file));
 
 /// Huge pages off and on, and the system's setting for it.
 const MODES: [(&str, &str); 2] = [("thp off", "never"), ("thp on", "always")];

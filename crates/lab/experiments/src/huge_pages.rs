@@ -45,6 +45,7 @@ use pagemill_model::random::Random;
 use pagemill_policy::huge::{self as policy, ThpMode};
 use serde::{Deserialize, Serialize};
 
+use crate::coverage::Source;
 use crate::prepared_memory::{ORDER, PreparedMemory};
 use crate::reproduce::cell::Cell as Run;
 use crate::reproduce::definition::{self, Definition};
@@ -55,7 +56,7 @@ use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::reproduce::wiredtiger;
-use crate::tabled::{Tabled, Tables};
+use crate::tabled::{Choices, MeasuredExperiment, Tabled, TabledExperiment, Tables};
 use pagemill_control::fragmentation::induce::{End, Fragmenter};
 use pagemill_record::free_memory::FreeMemory;
 use programs::Bench;
@@ -75,9 +76,34 @@ pub struct Runs {
     budget_seconds: Option<f64>,
 }
 
+/// Whose figures these are held against.
+pub(crate) static SOURCE: Source =
+    Source { name: "CBMM", figures: include_str!("../../../../experiments/published/cbmm.csv") };
+
+/// This experiment, among the others.
+pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
+    name: NAME,
+    file: include_str!("../../../../experiments/huge-pages.toml"),
+    source: Some(&SOURCE),
+    choices: Choices { arms: true, programs: true, scale: true },
+    is_roots: true,
+    measured: Some(MeasuredExperiment {
+        cells: |asked| {
+            let of = asked.options;
+            let mut options = Options::new(of.quick, of.repetitions, of.scale, of.seed);
+            options.only(asked.programs, asked.arms)?;
+            Ok(Box::new(Policies::new(options, asked.stage, asked.inputs)))
+        },
+        nothing: Some(|| Box::new(Outcome::nothing())),
+        collected: |cells, of, interrupted| {
+            Ok(Box::new(Outcome::collected(cells, of, interrupted)))
+        },
+    }),
+    kept: None,
+};
+
 /// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../experiments/huge-pages.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(EXPERIMENT.file));
 
 /// All programs.
 pub(crate) fn programs() -> Vec<&'static str> {

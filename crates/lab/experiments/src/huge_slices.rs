@@ -29,16 +29,38 @@ use pagemill_workloads::programs::slices::CHASED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::coverage::{self, CBMM};
+use crate::coverage;
+use crate::huge_pages;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::Stage;
-use crate::tabled::{Tabled, Tables};
-use crate::{Table, claim, dash};
+use crate::tabled::{
+    Choices, MeasuredExperiment, Table, Tabled, TabledExperiment, Tables, claim, dash,
+};
 use options::{ALL, EXACT, MEASURED, NONE, ROUND, programs};
 pub use options::{FILE, NAME, Options, Runs};
+
+/// This experiment, among the others.
+pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
+    name: NAME,
+    file: options::TEXT,
+    source: Some(&huge_pages::SOURCE),
+    choices: Choices { arms: false, programs: true, scale: false },
+    is_roots: false,
+    measured: Some(MeasuredExperiment {
+        cells: |asked| {
+            let of = asked.options;
+            let mut options = Options::new(of.quick, of.repetitions, of.seed);
+            options.only(asked.programs)?;
+            Ok(Box::new(Slices::new(options, asked.stage)))
+        },
+        nothing: Some(|| Box::new(Outcome::of(Options::new(false, None, 1), &[], Vec::new()))),
+        collected: |cells, of, _| Ok(Box::new(Outcome::collected(cells, of))),
+    }),
+    kept: None,
+};
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{self, LineChart};
 use subject::{Arm, Subject};
@@ -271,7 +293,12 @@ impl Outcome {
         let words = told.iter().map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
         let words = words.collect::<Vec<_>>().join(", ");
         let holds = told.iter().all(|(_, share)| *share > 0.5);
-        let share = coverage::figure(CBMM, "benefit", "xz", "greatest two of a hundred slices");
+        let share = coverage::figure(
+            &huge_pages::SOURCE,
+            "benefit",
+            "xz",
+            "greatest two of a hundred slices",
+        );
         let theirs = share.and_then(|share| share.parse::<f64>().ok()).unwrap_or(f64::NAN);
         claim(
             "figure 1: a tenth of the slices has most of what huge pages are worth",
@@ -303,7 +330,8 @@ impl Outcome {
         });
         claim(
             "claim 4: programs still gain from imprecise profiles (sections 5.5, 5.6)",
-            coverage::figure(CBMM, "claim 4", "CBMM", "imprecise profiles").unwrap_or("-"),
+            coverage::figure(&huge_pages::SOURCE, "claim 4", "CBMM", "imprecise profiles")
+                .unwrap_or("-"),
             told.ok_or_else(|| self.untold("no program gains from its own profile")),
         )
     }

@@ -27,6 +27,7 @@
 //! dropped again, and *log wake-up*, after which what was seen is written out (`--flush`). One more step makes as many
 //! wake-ups as the published run had, which took eight times as long for the same work.
 
+mod experiment;
 pub mod kept;
 mod report;
 
@@ -39,7 +40,7 @@ use pagemill_analysis::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::coverage::{self, MOCA};
+use crate::coverage::{self, Source};
 use crate::reproduce::cell::Cell;
 use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::experiment::chosen;
@@ -48,6 +49,7 @@ use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::{Interrupted, Stage};
 use crate::tabled::{Tabled, Tables};
+pub(crate) use experiment::EXPERIMENT;
 use pagemill_record::summary;
 
 /// Its name on the command line.
@@ -70,9 +72,15 @@ pub struct Runs {
     log_ms: Vec<u64>,
 }
 
+/// Whose figures these are held against.
+pub(crate) static SOURCE: Source =
+    Source { name: "Moca", figures: include_str!("../../../../experiments/published/moca.csv") };
+
+/// The text of its file.
+const TEXT: &str = include_str!("../../../../experiments/moca.toml");
+
 /// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../experiments/moca.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(TEXT));
 
 /// All kernels.
 fn kernels() -> Vec<&'static str> {
@@ -297,7 +305,7 @@ impl Row {
 
 /// A published figure.
 fn published(experiment: &str, subject: &str, metric: &str) -> Option<f64> {
-    coverage::number(MOCA, experiment, subject, metric)
+    coverage::number(&SOURCE, experiment, subject, metric)
 }
 
 /// The program's own word on its CPU time; the kernel has checked its result.

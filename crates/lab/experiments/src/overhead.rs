@@ -34,16 +34,34 @@ use pagemill_model::random::Random;
 use pagemill_model::recording::Reader;
 use serde_json::{Value, json};
 
-use crate::Table;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::Stage;
-use crate::tabled::{Tabled, Tables};
+use crate::tabled::{Choices, MeasuredExperiment, Table, Tabled, TabledExperiment, Tables};
 use options::{BUDGET, FAULTS, NATIVE, OPENING, RECORDED, STEPS};
 pub use options::{FILE, NAME, Options, Runs};
 pub use outcome::Outcome;
+
+/// This experiment, among the others.
+pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
+    name: NAME,
+    file: options::TEXT,
+    source: None,
+    choices: Choices { arms: false, programs: false, scale: false },
+    is_roots: false,
+    measured: Some(MeasuredExperiment {
+        cells: |asked| {
+            let of = asked.options;
+            let options = Options::new(of.quick, of.repetitions, of.seed);
+            Ok(Box::new(Costs::new(options, asked.stage)?))
+        },
+        nothing: None,
+        collected: |cells, of, _| Ok(Box::new(Outcome::collected(cells, of))),
+    }),
+    kept: None,
+};
 use outcome::{Goal, at_most, shown};
 
 /// The arm that runs as the user `nobody`, and that user.

@@ -1,36 +1,106 @@
-//! The experiments with tables of their own, by name: whose claims they are of, and what they come to.
+//! What the experiments with tables of their own say of themselves, by name: what is asked of one of them, of their
+//! arms, and of what cells of them come to.
 
-use crate::coverage::{CBMM, COLLOID, MOCA, STUDY};
-use crate::reproduce::chosen::OTHERS;
+use std::sync::LazyLock;
+
+use anyhow::Result;
+
+use crate::TABLED;
+use crate::coverage::{MESH, Source};
+use crate::reproduce::arm;
+use crate::reproduce::definition::{self, Definition};
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::series::Finished;
-use crate::tabled::{Outcomes, Tables};
-use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
+use crate::tabled::{Choices, KeptTables, MeasuredExperiment, Outcomes, TabledExperiment, Tables};
+
+/// Their files.
+static DEFINITIONS: LazyLock<Vec<Definition<toml::Table>>> =
+    LazyLock::new(|| TABLED.iter().map(|one| definition::read(one.file)).collect());
+
+fn find(name: &str) -> Option<&'static TabledExperiment> {
+    TABLED.into_iter().find(|one| one.name == name)
+}
+
+/// Their names, in the order in which they run.
+pub fn names() -> [&'static str; TABLED.len()] {
+    TABLED.map(|one| one.name)
+}
+
+/// The names of those that are so, in the order of the alphabet.
+fn names_of(is_so: impl Fn(&TabledExperiment) -> bool) -> Vec<&'static str> {
+    let mut names: Vec<&str> = TABLED.iter().filter(|one| is_so(one)).map(|one| one.name).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Those that go by something of the command line.
+pub(crate) fn with(goes_by: impl Fn(&Choices) -> bool) -> Vec<&'static str> {
+    names_of(|one| goes_by(&one.choices))
+}
+
+/// Those that have a run whose figures are kept in this binary.
+pub fn with_kept() -> Vec<&'static str> {
+    names_of(|one| one.kept.is_some())
+}
+
+/// Those that have the sizes of the publication, too.
+pub fn with_full_size() -> Vec<&'static str> {
+    names_of(|one| definition(one.name).is_some_and(|file| file.full_size.is_some()))
+}
+
+/// Those that are root's.
+pub(crate) fn of_root() -> Vec<&'static str> {
+    names_of(|one| one.is_roots)
+}
+
+/// Whether one compares with no publication: it runs by name.
+pub(crate) fn is_by_name(name: &str) -> bool {
+    find(name).is_some_and(|one| one.source.is_none())
+}
+
+/// The file of the one of this name, if it is one of these.
+pub(crate) fn definition(name: &str) -> Option<&'static Definition<toml::Table>> {
+    DEFINITIONS.iter().find(|one| one.name == name)
+}
+
+/// The arm of this name, of any experiment.
+pub(crate) fn arm(name: &str) -> Option<&'static str> {
+    arms().find(|known| *known == name)
+}
+
+/// All arms of all experiments, in the order of tables.
+pub(crate) fn arms() -> impl Iterator<Item = &'static str> {
+    let own = DEFINITIONS.iter().flat_map(|one| one.arms.iter().map(String::as_str));
+    arm::NAMES.into_iter().chain(own)
+}
+
+/// All sources.
+pub(crate) fn sources() -> impl Iterator<Item = &'static Source> {
+    TABLED.iter().filter_map(|one| one.source).chain([&MESH])
+}
 
 /// The source of an experiment with tables of its own; one that compares with no publication has none.
-pub(crate) fn source(experiment: &str) -> Option<&'static str> {
-    match experiment {
-        moca::NAME => Some(MOCA),
-        huge_pages::NAME | huge_slices::NAME => Some(CBMM),
-        fragmentation::NAME => Some(STUDY),
-        colloid::NAME => Some(COLLOID),
-        _ => None,
-    }
+pub(crate) fn source(experiment: &str) -> Option<&'static Source> {
+    find(experiment)?.source
+}
+
+/// How the one of this name runs on this machine.
+pub(crate) fn measured(name: &str) -> Option<&'static MeasuredExperiment> {
+    find(name)?.measured.as_ref()
 }
 
 /// Those of which nothing ran.
 pub(crate) fn nothing(name: &str) -> Option<Box<dyn Tables>> {
-    Some(match name {
-        moca::NAME => Box::new(moca::Outcome::nothing()),
-        huge_slices::NAME => Box::new(huge_slices::Outcome::of(
-            huge_slices::Options::new(false, None, 1),
-            &[],
-            Vec::new(),
-        )),
-        huge_pages::NAME => Box::new(huge_pages::Outcome::nothing()),
-        fragmentation::NAME => Box::new(fragmentation::Outcome::nothing()),
-        _ => return None,
-    })
+    Some(measured(name)?.nothing?())
+}
+
+/// The tables of a run of the one of this name whose figures were kept: of these bytes, or of the run in this binary.
+/// `None` for one that has no such run.
+///
+/// # Errors
+/// For bytes that are no such run.
+pub fn kept(name: &str, bytes: Option<&[u8]>) -> Option<Result<KeptTables>> {
+    Some(find(name)?.kept?(bytes))
 }
 
 /// What cells that were run anywhere came to, in the order in which a run has them.
@@ -39,22 +109,22 @@ pub fn collected(
     interrupted: bool,
 ) -> Outcomes {
     let mut outcomes = Outcomes::default();
-    for name in OTHERS {
-        let Some((cells, of)) = of(name) else { continue };
-        let tables: Box<dyn Tables> = match name {
-            overhead::NAME => Box::new(overhead::Outcome::collected(&cells, of)),
-            moca::NAME => match moca::Outcome::collected(&cells, of, interrupted) {
-                Ok(outcome) => Box::new(outcome),
-                Err(_) => continue,
-            },
-            huge_slices::NAME => Box::new(huge_slices::Outcome::collected(&cells, of)),
-            huge_pages::NAME => Box::new(huge_pages::Outcome::collected(&cells, of, interrupted)),
-            fragmentation::NAME => {
-                Box::new(fragmentation::Outcome::collected(&cells, of, interrupted))
-            }
-            _ => continue,
-        };
-        outcomes.tables.push((name, tables));
+    for name in names() {
+        let (Some(one), Some((cells, of))) = (measured(name), of(name)) else { continue };
+        if let Ok(tables) = (one.collected)(&cells, of, interrupted) {
+            outcomes.tables.push((name, tables));
+        }
     }
     outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_called_as_its_file_says() {
+        let files: Vec<&str> = DEFINITIONS.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(files, names());
+    }
 }

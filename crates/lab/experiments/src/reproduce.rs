@@ -28,6 +28,7 @@ pub mod chosen;
 pub mod definition;
 pub mod embedded_redis;
 pub mod experiment;
+pub mod finished;
 pub mod html;
 pub mod input;
 pub mod keep;

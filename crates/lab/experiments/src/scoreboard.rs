@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 use pagemill_report::draw::text;
 use serde::Serialize;
 
-use crate::coverage::{self, COLLOID, MESH};
+use crate::coverage::{self, MESH, Source};
 use crate::reproduce::experiment;
 use crate::reproduce::measured::Measured;
 use crate::reproduce::summary::Summary;
@@ -144,7 +144,7 @@ impl Scoreboard {
         for one in claims {
             let against = one.against.as_deref().map_or(String::new(), |arm| format!(" / {arm}"));
             self.claims.push(Entry {
-                source: MESH,
+                source: MESH.name,
                 claim: format!("{experiment}: {} ({}{against})", one.says, one.arm),
                 published: one.published.clone(),
                 here: match &one.measured {
@@ -179,7 +179,7 @@ impl Scoreboard {
     fn not_made(&mut self, wanted: impl Fn(&colloid::Cell) -> bool, why: &str) {
         for cell in colloid::claims().into_iter().filter(|cell| !cell.input && wanted(cell)) {
             self.claims.push(Entry {
-                source: COLLOID,
+                source: colloid::SOURCE.name,
                 claim: words(&cell),
                 published: cell.published.map_or_else(String::new, terminal::number),
                 here: format!("not made: {why}"),
@@ -189,7 +189,7 @@ impl Scoreboard {
     }
 
     /// Rows of claim, published, here, verdict; goals of our own among them are counted as such.
-    fn rows(&mut self, source: &'static str, rows: &[Vec<String>]) {
+    fn rows(&mut self, source: &Source, rows: &[Vec<String>]) {
         for row in rows {
             let [claim, published, here, verdict] = row.as_slice() else { continue };
             if let Some(verdict) = verdict.strip_prefix("goal ") {
@@ -197,7 +197,7 @@ impl Scoreboard {
                 continue;
             }
             self.claims.push(Entry {
-                source,
+                source: source.name,
                 claim: claim.clone(),
                 published: published.clone(),
                 here: if here == "-" { verdict.clone() } else { here.clone() },
@@ -220,7 +220,7 @@ impl Scoreboard {
             let Some((error, published)) = cell.error().zip(cell.published) else { continue };
             let close = error.abs() <= CLOSE;
             self.claims.push(Entry {
-                source: COLLOID,
+                source: colloid::SOURCE.name,
                 claim: words(cell),
                 published: terminal::number(published),
                 here: format!(
@@ -238,6 +238,7 @@ impl Scoreboard {
 
     /// Published figures that have none beside them here: an entry for each kind.
     fn not_run(&mut self, source: &'static str) {
+        let of = registry::sources().find(|known| known.name == source);
         let entry = |(what, count, why): (&str, usize, &str)| Entry {
             source,
             claim: what.to_owned(),
@@ -249,7 +250,7 @@ impl Scoreboard {
             here: why.to_owned(),
             state: State::NotRunHere,
         };
-        self.claims.extend(coverage::not_run(source).map(entry));
+        self.claims.extend(of.into_iter().flat_map(coverage::not_run).map(entry));
     }
 
     /// Claims of a source in a state.
@@ -340,7 +341,9 @@ fn shortened(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coverage::{CBMM, MOCA, STUDY};
+
+    const MOCA: &Source = &moca::SOURCE;
+    const CBMM: &str = huge_pages::SOURCE.name;
     use crate::reproduce::plan::Skipped;
     use crate::reproduce::summary::Circumstances;
     use crate::{fragmentation, huge_pages, huge_slices, moca};
@@ -419,7 +422,7 @@ mod tests {
             [moca::NAME, huge_slices::NAME, huge_pages::NAME, fragmentation::NAME, colloid::NAME];
         let absent = of.map(|name| (name, why.clone())).to_vec();
         let nothing = Scoreboard::of(None, None, &Outcomes { absent, ..Outcomes::default() });
-        assert_eq!(nothing.sources(), [MOCA, CBMM, STUDY, COLLOID]);
+        assert_eq!(nothing.sources(), ["Moca", "CBMM", "fragmentation", "Colloid"]);
         assert_eq!(nothing.targets, (0, 0));
         for entry in &nothing.claims {
             assert_eq!(entry.state, State::NotRunHere, "{entry:?}");
@@ -477,7 +480,7 @@ mod tests {
     fn a_screen_is_a_screen() {
         let mut board = Scoreboard::default();
         let long = vec!["x".repeat(300), "1".into(), "2".into(), "not reproduced".into()];
-        board.rows(CBMM, &vec![long; 40]);
+        board.rows(&huge_pages::SOURCE, &vec![long; 40]);
         let text = board.text();
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");

@@ -1,4 +1,7 @@
 //! Experiments with tables of their own: what all of them can do, and what a run of them came to.
+//!
+//! Each says in its own file, as a [`TabledExperiment`], all that the command line and the summary of a run need of it;
+//! the list of them stands in the crate's root.
 
 use anyhow::Result;
 use pagemill_report::draw::chart::Svg;
@@ -6,8 +9,80 @@ use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::Value;
 
-use crate::Table;
+use crate::coverage::Source;
+use crate::reproduce::input::Inputs;
+use crate::reproduce::keep::CellKey;
+use crate::reproduce::plan::Options;
 use crate::reproduce::series::{Finished, Series};
+use crate::reproduce::target::Stage;
+
+/// An experiment with tables of its own.
+pub(crate) struct TabledExperiment {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// The text of its file: a [`Definition`](crate::reproduce::definition::Definition).
+    pub(crate) file: &'static str,
+    /// Whose figures it is held against; one that compares with no publication has none, and runs by name only.
+    pub(crate) source: Option<&'static Source>,
+    /// What it goes by of what is chosen on the command line.
+    pub(crate) choices: Choices,
+    /// Whether it is root's.
+    pub(crate) is_roots: bool,
+    /// How it runs on this machine; `None` for the one that is simulated, whose answer is a report.
+    pub(crate) measured: Option<MeasuredExperiment>,
+    /// The tables of a run whose figures were kept: of these bytes, or of the run in this binary.
+    pub(crate) kept: Option<KeptReader>,
+}
+
+/// The tables of a run whose figures were kept: of these bytes, or of the run in this binary.
+pub(crate) type KeptReader = fn(Option<&[u8]>) -> Result<KeptTables>;
+
+/// Tables of finished cells; why nothing can be told of them otherwise.
+pub(crate) type TablesOrReason = Result<Box<dyn Tables>, String>;
+
+/// What of the command line an experiment goes by.
+pub(crate) struct Choices {
+    /// `--arms`.
+    pub(crate) arms: bool,
+    /// `--programs`.
+    pub(crate) programs: bool,
+    /// `--scale`.
+    pub(crate) scale: bool,
+}
+
+/// How an experiment runs on this machine.
+pub(crate) struct MeasuredExperiment {
+    /// Its cells. Fails for programs and arms that it does not have.
+    pub(crate) cells: for<'a> fn(&Asked<'a>) -> Result<Box<dyn Tabled + 'a>>,
+    /// Its tables, of which nothing ran; of one that claims nothing there are none.
+    pub(crate) nothing: Option<fn() -> Box<dyn Tables>>,
+    /// What cells come to that were run anywhere; why nothing can be told of them otherwise.
+    pub(crate) collected: fn(&[Finished], CellKey, bool) -> TablesOrReason,
+}
+
+/// What is asked of an experiment.
+pub(crate) struct Asked<'a> {
+    /// How much of it.
+    pub(crate) options: &'a Options,
+    /// The programs, kernels or figures that were chosen.
+    pub(crate) programs: Option<&'a [String]>,
+    /// The arms that were chosen.
+    pub(crate) arms: Option<&'a [String]>,
+    /// What it runs on.
+    pub(crate) stage: &'a Stage<'a>,
+    /// What its programs read.
+    pub(crate) inputs: &'a Inputs,
+}
+
+/// What a run came to whose figures were kept.
+pub struct KeptTables {
+    /// Its tables.
+    pub tables: Box<dyn Tables>,
+    /// What it ran on and when, in words.
+    pub machine: Vec<String>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
 
 /// One of them, with its cells.
 pub trait Tabled: Series {
@@ -98,4 +173,51 @@ pub struct Outcomes {
     pub tables: Vec<(&'static str, Box<dyn Tables>)>,
     /// Those that did not run, also the simulated one: their names, and why.
     pub absent: Vec<(&'static str, String)>,
+}
+
+/// A table of an outcome.
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns.
+    pub header: Vec<&'static str>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The names of its columns stand in a line, with bars between them.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        columns: &'static str,
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        let (header, rows) = (columns.split('|').collect(), rows.into_iter().collect());
+        Self { title: title.into(), header, rows }
+    }
+}
+
+/// A cell of a table, `-` where there is nothing to say.
+pub(crate) fn dash(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
+}
+
+/// What is said of a verdict from one run.
+pub(crate) const ONCE: &str = " (one run, no interval)";
+
+/// A published claim and what is here, with whether it holds and whether that is of single runs; or why that cannot
+/// be told.
+pub(crate) fn claim(
+    what: impl Into<String>,
+    theirs: impl Into<String>,
+    told: Result<(String, bool, bool), String>,
+) -> Vec<String> {
+    let (here, verdict) = match told {
+        Ok((here, holds, once)) => {
+            let word = if holds { "reproduced" } else { "not reproduced" };
+            (here, format!("{word}{}", if once { ONCE } else { "" }))
+        }
+        Err(why) => (dash(None), format!("not measured: {why}")),
+    };
+    vec![what.into(), theirs.into(), here, verdict]
 }

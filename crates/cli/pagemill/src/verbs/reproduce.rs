@@ -11,10 +11,10 @@ use pagemill_experiments::fleet::engine::Engine;
 use pagemill_experiments::fleet::matrix;
 use pagemill_experiments::fleet::one_cell;
 use pagemill_experiments::fleet::scripts::SubmitHost;
-use pagemill_experiments::moca::kept::KeptRun;
 use pagemill_experiments::reproduce::arm::Machine;
+use pagemill_experiments::reproduce::finished;
 use pagemill_experiments::reproduce::input::Inputs;
-use pagemill_experiments::reproduce::keep::{self, Keep};
+use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::reproduce::list;
 use pagemill_experiments::reproduce::machine;
 use pagemill_experiments::reproduce::plan::{Plan, say_skipped};
@@ -23,8 +23,7 @@ use pagemill_experiments::reproduce::store::Store;
 use pagemill_experiments::reproduce::summary::{self, Circumstances, ShownExperiment, Summary};
 use pagemill_experiments::reproduce::target::{ENDING, Stage};
 use pagemill_experiments::scoreboard::Scoreboard;
-use pagemill_experiments::tabled::Tables as _;
-use pagemill_experiments::{colloid, moca};
+use pagemill_experiments::{colloid, registry};
 use pagemill_kernel::{Linux, process::signal};
 use pagemill_launch::exit::Exit;
 use pagemill_model::whole;
@@ -75,7 +74,7 @@ impl Arguments {
         let stage = Stage::here(&signals, executable);
         let mut planned = request.planned(&plan, &stage, &inputs)?;
         planned.cells.retain(|one| !planned.missing.contains(&one.cell.experiment.as_str()));
-        keep::same(&directory, &planned.cells)?;
+        finished::same(&directory, &planned.cells)?;
         let store = Store::create(&directory, self.force)?;
         let facts = machine::facts();
         let begun = store.write("run.json", &run::header(options, &plan, &command(), &facts)?);
@@ -158,30 +157,34 @@ impl Arguments {
 
     /// The tables of a run whose figures were kept; in files, too, where a directory is named.
     fn kept_tables(&self, file: Option<&Path>) -> Result<Exit> {
-        ensure!(
-            self.experiments == [moca::NAME],
-            "--from-kept is of {0}: reproduce {0} --from-kept",
-            moca::NAME
-        );
+        let with_kept = registry::with_kept();
+        let asked = match self.experiments.as_slice() {
+            [one] => with_kept.iter().copied().find(|name| name == one),
+            _ => None,
+        };
+        let known = with_kept.join(" or ");
+        let name = asked
+            .with_context(|| format!("--from-kept is of {known}: reproduce {known} --from-kept"))?;
+        let bytes = file.map(|path| {
+            whole::read(path, whole::DATA)
+                .with_context(|| format!("cannot read {}", path.display()))
+        });
+        let bytes = bytes.transpose()?;
+        let kept = registry::kept(name, bytes.as_deref()).context("it has a run that is kept")?;
         let kept = match file {
-            None => KeptRun::built_in()?,
-            Some(path) => {
-                let cannot = || format!("cannot read {}", path.display());
-                let bytes = whole::read(path, whole::DATA).with_context(cannot)?;
-                KeptRun::read(&bytes)
-                    .with_context(|| format!("{} is no kept run", path.display()))?
-            }
+            Some(path) => kept.with_context(|| format!("{} is no kept run", path.display()))?,
+            None => kept?,
         };
         eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));
         let machine = kept.machine;
-        let mut run = Run { text: kept.outcome.text(), ..Run::default() };
-        let interrupted = kept.outcome.interrupted;
-        let data = kept.outcome.json();
+        let mut run = Run { text: kept.tables.text(), ..Run::default() };
+        let interrupted = kept.interrupted;
+        let data = kept.tables.json();
         let store = self.output.as_ref().map(|it| Store::create(it, self.force)).transpose()?;
         if let Some(store) = &store {
-            run::write(moca::NAME, store, &kept.outcome, &machine)?;
+            run::write(name, store, kept.tables.as_ref(), &machine)?;
         }
-        run.outcomes.tables.push((moca::NAME, Box::new(kept.outcome)));
+        run.outcomes.tables.push((name, kept.tables));
         let circumstances = Circumstances { interrupted, machine, ..Circumstances::default() };
         let summary = summary::summarise(&[], &[], circumstances)?;
         match store {

@@ -27,9 +27,11 @@ pub struct Runs {
     points: u64,
 }
 
+/// The text of its file.
+pub(super) const TEXT: &str = include_str!("../../../../../experiments/colloid.toml");
+
 /// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../../experiments/colloid.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(TEXT));
 
 /// What to run.
 #[derive(Clone, Debug)]

@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::matrix::{self, Matrix};
 use crate::reproduce::arm;
 use crate::reproduce::cell::Cell;
-use crate::reproduce::definition;
 use crate::reproduce::experiment;
-use crate::reproduce::keep::{self, CellKey, CellRecord};
+use crate::reproduce::finished;
+use crate::reproduce::keep::{CellKey, CellRecord};
 use crate::reproduce::plan::Skipped;
 use crate::reproduce::series::{Digests, Finished, agrees};
 use crate::reproduce::summary::{self, Circumstances, ShownExperiment, Summary};
@@ -64,7 +64,7 @@ impl Collected {
         let mut matrices = Vec::new();
         for source in sources {
             let found = if source.is_dir() {
-                let (found, odd) = keep::all(source)?;
+                let (found, odd) = finished::all(source)?;
                 collected.odd.extend(odd);
                 let there = source.join(matrix::FILE).exists();
                 let planned = Matrix::planned(source)?;
@@ -86,7 +86,7 @@ impl Collected {
                 read(source)?
             };
             for (cell, kept) in found {
-                let arm = arm::all().position(|name| name == cell.arm).unwrap_or_default();
+                let arm = registry::arms().position(|name| name == cell.arm).unwrap_or_default();
                 let key = (cell.experiment.clone(), cell.case.clone(), arm, cell.repetition);
                 match cells.get_mut(&key) {
                     None => drop(cells.insert(key, (cell, kept))),
@@ -224,8 +224,9 @@ impl Collected {
             self.cells.iter().filter(move |(cell, _)| cell.experiment == name)
         };
         let all = experiment::all()?;
-        let known =
-            |name: &str| all.iter().any(|one| one.name == name) || definition::find(name).is_some();
+        let known = |name: &str| {
+            all.iter().any(|one| one.name == name) || registry::definition(name).is_some()
+        };
         if let Some((odd, _)) = self.cells.iter().find(|(cell, _)| !known(&cell.experiment)) {
             bail!("there is no experiment {:?}, which has results", odd.experiment);
         }
@@ -367,7 +368,7 @@ fn cell_of(row: &ResultRow) -> Option<(Cell, String)> {
     let cell = Cell {
         experiment: row.experiment.clone()?,
         case: row.case.clone()?,
-        arm: arm::known(arm)?,
+        arm: registry::arm(arm)?,
         repetition: row.repetition?.try_into().ok()?,
     };
     Some((cell, row.name.clone()?))
@@ -377,6 +378,7 @@ fn cell_of(row: &ResultRow) -> Option<(Cell, String)> {
 mod tests {
     use super::super::matrix::tests::matrix;
     use super::*;
+    use crate::reproduce::keep;
     use std::fs;
 
     fn cell(arm: &'static str, repetition: u32) -> Cell {

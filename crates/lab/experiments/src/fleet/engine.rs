@@ -12,7 +12,7 @@ use pagemill_launch::progress::minutes;
 use super::matrix::Matrix;
 use super::scripts::SubmitHost;
 use super::{parallel, slurm};
-use crate::reproduce::chosen::OTHERS;
+use crate::registry;
 use crate::reproduce::experiment;
 use crate::reproduce::plan::say_skipped;
 use crate::reproduce::target::ENDING;
@@ -42,7 +42,8 @@ impl Engine {
                 let odd = hosts.iter().find(|host| host.starts_with('-'));
                 let known = |host: &&String| {
                     let named = std::slice::from_ref(*host);
-                    OTHERS.contains(&host.as_str()) || experiment::select(named, &[]).is_ok()
+                    registry::names().contains(&host.as_str())
+                        || experiment::select(named, &[]).is_ok()
                 };
                 if let Some(name) = hosts.iter().find(known) {
                     bail!(

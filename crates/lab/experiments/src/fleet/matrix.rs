@@ -15,7 +15,7 @@ use pagemill_launch::files;
 use pagemill_model::whole;
 use serde::{Deserialize, Serialize};
 
-use crate::reproduce::arm;
+use crate::registry;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::experiment::meant;
 use crate::reproduce::keep::{self, Keep};
@@ -55,7 +55,7 @@ fn named(name: &str) -> Option<Cell> {
     Some(Cell {
         experiment: experiment.to_owned(),
         case: case.to_owned(),
-        arm: arm::known(arm)?,
+        arm: registry::arm(arm)?,
         repetition: repetition.parse().ok()?,
     })
 }

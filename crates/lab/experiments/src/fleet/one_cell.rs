@@ -7,12 +7,13 @@ use pagemill_kernel::process::signal;
 use pagemill_launch::exit::Exit;
 
 use super::matrix::Matrix;
+use crate::registry;
 use crate::reproduce::arm::Machine;
 use crate::reproduce::cell::Cell;
-use crate::reproduce::chosen::OTHERS;
 use crate::reproduce::experiment;
+use crate::reproduce::finished;
 use crate::reproduce::input::Inputs;
-use crate::reproduce::keep::{self, Keep};
+use crate::reproduce::keep::Keep;
 use crate::reproduce::outcome::Outcome;
 use crate::reproduce::plan::{Options, Plan};
 use crate::reproduce::request::Request;
@@ -37,7 +38,7 @@ pub fn run(results: &Path, called: &str) -> Result<Exit> {
     let request = Request::from(&matrix);
     let run = match request.series(&cell.experiment, &stage, &inputs)? {
         Some(mut series) => {
-            let (kept, _) = keep::all(results)?;
+            let (kept, _) = finished::all(results)?;
             let so_far = kept.into_iter().filter(|(one, _)| one.experiment == cell.experiment);
             let so_far = so_far.map(|(one, kept)| (one, kept.outcome()));
             let so_far = so_far.collect::<Vec<_>>();
@@ -72,7 +73,8 @@ fn program(
     keep: &Keep,
 ) -> Result<Result<Outcome, String>> {
     let options = Options { arms: Some(vec![cell.arm.to_owned()]), ..matrix.options.clone() };
-    let experiments = experiment::select(std::slice::from_ref(&cell.experiment), &OTHERS)?;
+    let experiments =
+        experiment::select(std::slice::from_ref(&cell.experiment), &registry::names())?;
     let named = experiments[0].clone();
     let mut machine = Machine::detect(&stage.executable);
     let plan = Plan::new(experiments, &options, &mut machine, inputs)?;

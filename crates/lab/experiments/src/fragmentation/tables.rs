@@ -5,11 +5,10 @@ use pagemill_analysis::statistics::median;
 use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
-use super::{FILE, MODES, NAME, Outcome, PROGRAMS, STATES, State};
-use crate::coverage::{self, STUDY};
+use super::{FILE, MODES, NAME, Outcome, PROGRAMS, SOURCE, STATES, State};
+use crate::coverage;
 use crate::prepared_memory::ORDER;
-use crate::tabled::Tables;
-use crate::{Table, dash};
+use crate::tabled::{Table, Tables, dash};
 use pagemill_report::draw::chart::number;
 
 /// What the study counted of its programs, with what it is called here.
@@ -30,13 +29,13 @@ const BESIDE: [(&str, &str); 3] = [
 /// The published row of a state and zone.
 fn published(thp: &str, state: &str, zone: &str) -> Vec<Option<String>> {
     let experiment = format!("{thp}: {state}");
-    let find = |order| coverage::figure(STUDY, &experiment, zone, &format!("order {order}"));
+    let find = |order| coverage::figure(&SOURCE, &experiment, zone, &format!("order {order}"));
     (0..=10).map(|order| find(order).map(str::to_owned)).collect()
 }
 
 /// A published figure of a program.
 fn counted(program: &str, thp: &str, what: &str) -> Option<f64> {
-    coverage::number(STUDY, program, thp, what)
+    coverage::number(&SOURCE, program, thp, what)
 }
 
 impl State {
@@ -316,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_published_rows_are_found_for_every_state_and_zone() {
-        crate::coverage::tests::is_complete(crate::coverage::STUDY, look_all_up);
+        crate::coverage::tests::is_complete(&SOURCE, look_all_up);
     }
 
     fn look_all_up() {

@@ -11,7 +11,7 @@ use pagemill_report::draw::chart::number;
 
 use super::programs::{OWN, by_kernel};
 use super::{AUTO, Cell, Key, Outcome, STATES};
-use crate::{Table, dash};
+use crate::tabled::{Table, dash};
 
 /// What it may lose.
 const MOST: f64 = 1.02;

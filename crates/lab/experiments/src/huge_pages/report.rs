@@ -8,10 +8,9 @@ use pagemill_model::Nanos;
 use serde_json::{Value, json};
 
 use super::programs::by_kernel;
-use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, STATES, used_up};
-use crate::coverage::{self, CBMM};
-use crate::tabled::Tables;
-use crate::{ONCE, Table, claim, dash};
+use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, SOURCE, STATES, used_up};
+use crate::coverage;
+use crate::tabled::{ONCE, Table, Tables, claim, dash};
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::log_chart::{LogChart, Vertical};
@@ -93,7 +92,7 @@ fn published(experiment: &str, (state, program, arm): Key) -> Option<f64> {
         "longest fault" => "longest page fault",
         same => same,
     };
-    coverage::number(CBMM, experiment, &subject, metric)
+    coverage::number(&SOURCE, experiment, &subject, metric)
 }
 
 fn with_interval(estimate: Option<Estimate>, digits: usize) -> String {
@@ -401,7 +400,8 @@ impl Outcome {
         let shorter = pairs.iter().filter(|(linux, ours)| ours < linux).count();
         claim(
             format!("{arm}, {state}: the longest page fault is shorter than under linux-always"),
-            coverage::figure(CBMM, "claim 1", COMPARED, "page fault tail latency").unwrap_or("-"),
+            coverage::figure(&SOURCE, "claim 1", COMPARED, "page fault tail latency")
+                .unwrap_or("-"),
             // Page faults are those of one recorded run each, whatever the repetitions.
             self.where_known(state, arm, pairs.len(), || {
                 (format!("of {} programs, {shorter}", pairs.len()), shorter == pairs.len(), true)
@@ -421,7 +421,7 @@ impl Outcome {
             })
             .collect();
         let worst = ratios.iter().copied().fold(0.0, f64::max);
-        let theirs = coverage::figure(CBMM, "claim 2", COMPARED, "run time").unwrap_or("-");
+        let theirs = coverage::figure(&SOURCE, "claim 2", COMPARED, "run time").unwrap_or("-");
         claim(
             format!("{arm}, {state}: no program runs longer than under linux-always"),
             theirs.split("; ").nth(usize::from(state == FRAGMENTED)).unwrap_or(theirs),
@@ -438,7 +438,7 @@ impl Outcome {
         let fewer = shares.iter().filter(|(linux, ours)| ours <= linux).count();
         claim(
             format!("{arm}, {state}: no more memory on huge pages than under linux-always"),
-            coverage::figure(CBMM, "claim 3", COMPARED, "huge pages used").unwrap_or("-"),
+            coverage::figure(&SOURCE, "claim 3", COMPARED, "huge pages used").unwrap_or("-"),
             self.where_known(state, arm, shares.len(), || {
                 let here = format!("of {} programs, {fewer}", shares.len());
                 (here, fewer == shares.len(), self.any_once(state, arm))
@@ -640,7 +640,7 @@ mod tests {
     /// The tables look these up for each program under each policy in each state.
     #[test]
     fn every_published_figure_is_of_a_program_that_runs_or_named_as_not_run() {
-        crate::coverage::tests::is_complete(crate::coverage::CBMM, || {
+        crate::coverage::tests::is_complete(&SOURCE, || {
             for experiment in ["run time", "huge share", "longest fault", "page fault rate"] {
                 for program in super::super::programs() {
                     for state in STATES {

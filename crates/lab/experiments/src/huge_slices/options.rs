@@ -25,9 +25,11 @@ pub struct Runs {
     pub(super) sizes: BTreeMap<String, String>,
 }
 
+/// The text of its file.
+pub(super) const TEXT: &str = include_str!("../../../../../experiments/huge-slices.toml");
+
 /// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../../experiments/huge-slices.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(TEXT));
 
 /// All programs.
 pub(super) fn programs() -> Vec<&'static str> {

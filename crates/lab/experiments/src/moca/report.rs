@@ -7,8 +7,7 @@ use super::{
     DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, kernels,
     published,
 };
-use crate::Table;
-use crate::tabled::Tables;
+use crate::tabled::{self, Table, Tables};
 use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Heat, HeatMap};
@@ -33,7 +32,7 @@ fn geomean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// One claim: what was said, what was published, and what is here with whether it holds, or why it cannot be told.
 fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> Vec<String> {
-    crate::claim(said, theirs, told.map(|(ours, holds)| (ours, holds, false)))
+    tabled::claim(said, theirs, told.map(|(ours, holds)| (ours, holds, false)))
 }
 
 /// The kernels that ran under a back end with their slowdown, or why a claim about them cannot be told.
@@ -700,7 +699,7 @@ mod tests {
     #[test]
     fn every_published_figure_is_beside_one_of_ours_or_named_as_not_run() {
         let full = of(Options::new(false, None));
-        crate::coverage::tests::is_complete(crate::coverage::MOCA, || {
+        crate::coverage::tests::is_complete(&super::super::SOURCE, || {
             full.text();
             full.figure();
         });

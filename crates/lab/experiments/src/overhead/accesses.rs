@@ -7,7 +7,9 @@ use pagemill_analysis::statistics::median;
 
 use super::options::{BUDGET, NATIVE, OPENING, RECORDED, STEPS};
 use super::outcome::{Goal, Outcome, at_most, shown};
-use crate::{Table, coverage};
+use crate::coverage;
+use crate::moca;
+use crate::tabled::Table;
 
 /// Bytes of all files in a directory and below.
 pub(super) fn bytes(directory: &Path) -> u64 {
@@ -28,7 +30,7 @@ fn geometric_mean(values: &[f64]) -> Option<f64> {
 
 /// What Moca had of IS, class A, with wake-ups every 50 ms: accesses, and how many wake-ups.
 fn of_moca() -> (f64, f64) {
-    let sweep = |metric| coverage::number(coverage::MOCA, "sweep", "50 ms", metric);
+    let sweep = |metric| coverage::number(&moca::SOURCE, "sweep", "50 ms", metric);
     let (events, seconds) = sweep("events").zip(sweep("time")).unwrap_or((f64::NAN, f64::NAN));
     (events, seconds / 0.05)
 }

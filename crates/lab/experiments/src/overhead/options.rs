@@ -26,9 +26,11 @@ pub struct Runs {
     pub(super) opened: u64,
 }
 
+/// The text of its file.
+pub(super) const TEXT: &str = include_str!("../../../../../experiments/overhead.toml");
+
 /// Its file.
-pub static FILE: LazyLock<Definition<Runs>> =
-    LazyLock::new(|| definition::read(include_str!("../../../../../experiments/overhead.toml")));
+pub static FILE: LazyLock<Definition<Runs>> = LazyLock::new(|| definition::read(TEXT));
 
 /// The cases that are no kernels.
 pub(super) const FAULTS: &str = "faults";

@@ -3,10 +3,10 @@
 use pagemill_analysis::statistics::median;
 
 use super::options::Options;
-use crate::dash;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::Finished;
+use crate::tabled::dash;
 
 /// What came of it.
 pub struct Outcome {

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::definition;
 use super::embedded_redis;
 use super::experiment::Program;
 use pagemill_launch::library;
@@ -39,16 +38,6 @@ pub const NAMES: [&str; 16] = [
     "mesh",
     "own",
 ];
-
-/// The arm of this name, of any experiment.
-pub fn known(name: &str) -> Option<&'static str> {
-    all().find(|known| *known == name)
-}
-
-/// All arms of all experiments, in the order of tables.
-pub fn all() -> impl Iterator<Item = &'static str> {
-    NAMES.into_iter().chain(definition::arms())
-}
 
 /// Why an arm does not run that is root's.
 pub(super) const ROOTS: &str = "switching ksmd on needs root";

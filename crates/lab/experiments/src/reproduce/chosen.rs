@@ -3,25 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::experiment::{self, Program};
-use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
-
-/// Experiments that are no programs to compare, and so are not among [`super::experiment::all`], in the order in which
-/// they run: the last measured ones break up the memory that the others ran on.
-pub const OTHERS: [&str; 6] = [
-    overhead::NAME,
-    moca::NAME,
-    huge_slices::NAME,
-    huge_pages::NAME,
-    fragmentation::NAME,
-    colloid::NAME,
-];
-
-/// Those of them that have arms to choose from, each by itself.
-const WITH_ARMS: [&str; 2] = [fragmentation::NAME, huge_pages::NAME];
-
-/// Those that have programs, kernels or figures to choose from, each by itself.
-const WITH_PROGRAMS: [&str; 5] =
-    [colloid::NAME, fragmentation::NAME, huge_pages::NAME, huge_slices::NAME, moca::NAME];
+use crate::registry;
 
 /// What was chosen on the command line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,30 +23,33 @@ pub struct Chosen {
 /// # Errors
 /// See above, with what they are of.
 pub fn check(experiments: &[String], chosen: Chosen) -> Result<()> {
+    let with_arms = registry::with(|choices| choices.arms);
+    let with_programs = registry::with(|choices| choices.programs);
+    let with_scale = registry::with(|choices| choices.scale);
     let by_itself = |known: &[&str]| matches!(experiments, [one] if known.contains(&one.as_str()));
     let any =
         |takes: &dyn Fn(&String) -> bool| experiments.is_empty() || experiments.iter().any(takes);
-    let compares = |name: &String| !OTHERS.contains(&name.as_str());
+    let compares = |name: &String| !registry::names().contains(&name.as_str());
     let asked = match experiments {
         [] => "all experiments".to_owned(),
         some => some.join(" "),
     };
     ensure!(
-        !chosen.programs || by_itself(&WITH_PROGRAMS),
+        !chosen.programs || by_itself(&with_programs),
         "--programs is not of {asked}, but of one of these by itself: {}",
-        WITH_PROGRAMS.join(", ")
+        with_programs.join(", ")
     );
     ensure!(
-        !chosen.arms || any(&compares) || by_itself(&WITH_ARMS),
+        !chosen.arms || any(&compares) || by_itself(&with_arms),
         "--arms is not of {asked}, but of experiments that compare allocators (reproduce --list has them) and of one \
          of these by itself: {}",
-        WITH_ARMS.join(", ")
+        with_arms.join(", ")
     );
     ensure!(
-        !chosen.scale || any(&|name| compares(name) || name == huge_pages::NAME),
+        !chosen.scale || any(&|name| compares(name) || with_scale.contains(&name.as_str())),
         "--scale is not of {asked}, but of experiments that compare allocators (reproduce --list has them) and of {}; \
          --quick makes each of them small",
-        huge_pages::NAME
+        with_scale.join(", ")
     );
     ensure!(
         !chosen.window || any(&is_of_redis),
@@ -82,6 +67,11 @@ fn is_of_redis(name: &String) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
+
+    const WITH_ARMS: [&str; 2] = [fragmentation::NAME, huge_pages::NAME];
+    const WITH_PROGRAMS: [&str; 5] =
+        [colloid::NAME, fragmentation::NAME, huge_pages::NAME, huge_slices::NAME, moca::NAME];
 
     #[test]
     fn what_nothing_would_go_by_is_refused_with_what_it_is_of() {

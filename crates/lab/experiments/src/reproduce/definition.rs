@@ -1,24 +1,8 @@
 //! Experiments with tables of their own, as files: what they need, and how much of what runs in full and with
 //! `--quick`. The files are compiled into the binary; unknown keys are errors.
 
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-
-/// The files of experiments with tables of their own.
-const FILES: [&str; 6] = [
-    include_str!("../../../../../experiments/overhead.toml"),
-    include_str!("../../../../../experiments/moca.toml"),
-    include_str!("../../../../../experiments/huge-slices.toml"),
-    include_str!("../../../../../experiments/huge-pages.toml"),
-    include_str!("../../../../../experiments/fragmentation.toml"),
-    include_str!("../../../../../experiments/colloid.toml"),
-];
-
-/// All of them.
-static ALL: LazyLock<Vec<Definition<toml::Table>>> =
-    LazyLock::new(|| FILES.into_iter().map(read).collect());
 
 /// An experiment with tables of its own; `R` is what it runs.
 #[derive(Debug, Deserialize)]
@@ -71,14 +55,4 @@ impl<R> Definition<R> {
 /// The experiment in a file of this binary.
 pub fn read<R: DeserializeOwned>(text: &str) -> Definition<R> {
     toml::from_str(text).expect("the files of this binary are read by its tests")
-}
-
-/// The experiment of this name, if it is one of these.
-pub fn find(name: &str) -> Option<&'static Definition<toml::Table>> {
-    ALL.iter().find(|one| one.name == name)
-}
-
-/// The arms of these experiments.
-pub fn arms() -> impl Iterator<Item = &'static str> {
-    ALL.iter().flat_map(|one| one.arms.iter().map(String::as_str))
 }

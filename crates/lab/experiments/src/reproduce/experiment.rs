@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::coverage::MESH;
+
 /// The experiments, in the order in which they run.
 const FILES: [&str; 10] = [
     include_str!("../../../../../experiments/redis-fragmentation.toml"),
@@ -21,9 +23,6 @@ const FILES: [&str; 10] = [
     include_str!("../../../../../experiments/unfragmented.toml"),
     include_str!("../../../../../experiments/browsers.toml"),
 ];
-
-/// The published numbers: `experiment,subject,metric,unit,value,note`.
-const PUBLISHED: &str = include_str!("../../../../../experiments/published/mesh.csv");
 
 /// One experiment.
 #[derive(Clone, Debug, Deserialize)]
@@ -513,7 +512,7 @@ pub fn chosen(what: &str, known: &[&'static str], names: &[String]) -> Result<Ve
 
 /// The published numbers.
 pub fn published() -> Result<Vec<Published>> {
-    PUBLISHED
+    MESH.figures
         .lines()
         .skip(1)
         .map(|line| {
@@ -567,13 +566,13 @@ mod tests {
 
     #[test]
     fn every_published_figure_is_claimed_by_an_experiment_or_named_as_not_run() {
-        crate::coverage::tests::is_complete(crate::coverage::MESH, || {
+        crate::coverage::tests::is_complete(&crate::coverage::MESH, || {
             let experiments = all().unwrap();
             let claims = experiments.iter().flat_map(|one| &one.claims);
             let named =
                 claims.flat_map(|one| [Some(&one.published), one.published_against.as_ref()]);
             let named: Vec<&Reference> = named.flatten().collect();
-            for line in PUBLISHED.lines() {
+            for line in MESH.figures.lines() {
                 let start =
                     |of: &Reference| format!("{},{},{},", of.experiment, of.subject, of.metric);
                 if named.iter().any(|of| line.starts_with(&start(of))) {

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use super::plan::{self, Options};
 use super::request::Request;
-use super::{arm, definition, input, keep};
-use crate::moca::kept::KeptRun;
-use crate::{moca, overhead};
+use super::{arm, finished, input};
+use crate::registry;
 
 /// What there is to say of all experiments that were asked for.
 pub struct Listing {
@@ -87,7 +86,7 @@ pub fn list(request: &Request, results: Option<&Path>) -> Result<Listing> {
     if let Some(results) = results {
         ensure!(results.is_dir(), "there is no results directory {}", results.display());
     }
-    let kept = results.map(keep::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
+    let kept = results.map(finished::all).transpose()?.map(|(cells, _)| cells).unwrap_or_default();
     let kept = |name: &str| {
         let of =
             kept.iter().filter(|(cell, kept)| cell.experiment == name && kept.failed.is_none());
@@ -115,9 +114,10 @@ pub fn list(request: &Request, results: Option<&Path>) -> Result<Listing> {
         facts.extend(kept(&one.name));
         entries.push(Entry { name: one.name.clone(), title: one.title.clone(), facts });
     }
-    let also = request.experiments.is_empty().then_some(overhead::NAME);
+    let is_also = |name: &&str| request.experiments.is_empty() && registry::is_by_name(name);
+    let also = registry::names().into_iter().filter(is_also);
     for name in request.apart().into_iter().chain(also) {
-        let Some(one) = definition::find(name) else { continue };
+        let Some(one) = registry::definition(name) else { continue };
         let runs = match options.repetitions.unwrap_or(one.full.repetitions) {
             1 => String::new(),
             runs => format!("; {runs} runs each"),
@@ -128,14 +128,14 @@ pub fn list(request: &Request, results: Option<&Path>) -> Result<Listing> {
         ];
         let amounts = [request.amount(name, false)?, request.amount(name, true)?];
         // All of it is what runs without a name.
-        let by_name = also == Some(name);
+        let by_name = is_also(&name);
         let words = if by_name { takes_text(amounts) } else { takes(amounts) };
         let more = if one.full_size.is_some() { full_size(request, name)? } else { String::new() };
         let end = if by_name { "; by name only" } else { "" };
         facts.push(("takes", format!("{words}{more}{end}")));
         facts.extend(kept(name));
-        if name == moca::NAME {
-            let machine = KeptRun::built_in()?.machine.join("; ");
+        if let Some(kept) = registry::kept(name, None) {
+            let machine = kept?.machine.join("; ");
             facts.push(("kept", format!("figures for --from-kept, of {machine}")));
         }
         entries.push(Entry { name: name.to_owned(), title: one.title.clone(), facts });

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result};
 use pagemill_kernel::{Linux, process::signal};
 
 use super::arm::Machine;
-use super::chosen::OTHERS;
 use super::experiment::{self, Experiment};
 use super::input::Inputs;
 use super::machine;
@@ -15,8 +14,8 @@ use super::plan::{Options, Plan, Skipped};
 use super::series::{self, PlannedCell, Series};
 use super::target::Stage;
 use crate::fleet::matrix::Matrix;
-use crate::tabled::Tabled;
-use crate::{colloid, fragmentation, huge_pages, huge_slices, moca, overhead};
+use crate::tabled::{Asked, Tabled};
+use crate::{colloid, registry};
 
 /// Which experiments, and how.
 #[derive(Clone, Debug)]
@@ -52,12 +51,11 @@ impl From<&Matrix> for Request {
 impl Request {
     /// Those with tables of their own, in the order in which they run.
     pub fn apart(&self) -> Vec<&'static str> {
-        // One compares with no publication: it runs by name.
         let asked = |name: &&str| match self.experiments.is_empty() {
-            true => *name != overhead::NAME,
+            true => !registry::is_by_name(name),
             false => self.experiments.iter().any(|one| one == name),
         };
-        OTHERS.into_iter().filter(asked).collect()
+        registry::names().into_iter().filter(asked).collect()
     }
 
     /// Whether the simulated machine is among them.
@@ -67,7 +65,7 @@ impl Request {
 
     /// Whether one is root's that this process may not run.
     pub fn is_roots(&self) -> bool {
-        let (roots, apart) = ([huge_pages::NAME, fragmentation::NAME], self.apart());
+        let (roots, apart) = (registry::of_root(), self.apart());
         roots.iter().any(|name| apart.contains(name)) && Linux::live().may_compact().is_err()
     }
 
@@ -76,13 +74,14 @@ impl Request {
     pub fn selected(&self) -> Result<Vec<Experiment>> {
         let names = self.named();
         match self.experiments.is_empty() || !names.is_empty() {
-            true => experiment::select(&names, &OTHERS),
+            true => experiment::select(&names, &registry::names()),
             false => Ok(Vec::new()),
         }
     }
 
     fn named(&self) -> Vec<String> {
-        let names = self.experiments.iter().filter(|name| !OTHERS.contains(&name.as_str()));
+        let names =
+            self.experiments.iter().filter(|name| !registry::names().contains(&name.as_str()));
         names.cloned().collect()
     }
 
@@ -112,34 +111,14 @@ impl Request {
         stage: &'a Stage<'a>,
         inputs: &'a Inputs,
     ) -> Result<Option<Box<dyn Tabled + 'a>>> {
-        let (quick, reps, seed) = (self.options.quick, self.options.repetitions, self.options.seed);
-        let (programs, arms) = (self.programs_of(name), self.arms(name));
-        Ok(Some(match name {
-            overhead::NAME => {
-                Box::new(overhead::Costs::new(overhead::Options::new(quick, reps, seed), stage)?)
-            }
-            moca::NAME => {
-                let mut options = moca::Options::new(quick, reps);
-                options.only(programs)?;
-                Box::new(moca::Traces::new(options, stage)?)
-            }
-            huge_slices::NAME => {
-                let mut options = huge_slices::Options::new(quick, reps, seed);
-                options.only(programs)?;
-                Box::new(huge_slices::Slices::new(options, stage))
-            }
-            huge_pages::NAME => {
-                let mut options = huge_pages::Options::new(quick, reps, self.options.scale, seed);
-                options.only(programs, arms)?;
-                Box::new(huge_pages::Policies::new(options, stage, inputs))
-            }
-            fragmentation::NAME => {
-                let mut options = fragmentation::Options::new(quick, self.options.full_size, reps);
-                options.only(programs, arms)?;
-                Box::new(fragmentation::Study::new(options, stage))
-            }
-            _ => return Ok(None),
-        }))
+        let asked = Asked {
+            options: &self.options,
+            programs: self.programs_of(name),
+            arms: self.arms(name),
+            stage,
+            inputs,
+        };
+        registry::measured(name).map(|one| (one.cells)(&asked)).transpose()
     }
 
     /// The cells of an experiment that has tables of its own, if it is one of those.

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use pagemill_experiments::fragmentation;
+use pagemill_experiments::registry;
 use pagemill_experiments::reproduce::plan::Options;
 use pagemill_experiments::reproduce::request::Request;
 use pagemill_experiments::reproduce::{chosen, store};
@@ -126,11 +126,12 @@ impl Arguments {
 
     /// Refuses what was chosen of no experiment that was asked for.
     pub(super) fn check(&self, experiments: &[String]) -> Result<()> {
-        let by_itself = experiments == [fragmentation::NAME];
+        let with_full_size = registry::with_full_size();
+        let by_itself = matches!(experiments, [one] if with_full_size.contains(&one.as_str()));
         ensure!(
             !self.full_size || self.list || by_itself,
             "--full-size is of {} by itself",
-            fragmentation::NAME
+            with_full_size.join(", ")
         );
         let chosen = chosen::Chosen {
             arms: self.arms.is_some(),
