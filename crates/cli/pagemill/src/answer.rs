@@ -12,62 +12,41 @@ use pagemill_launch::exit::Exit;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The layouts, their versions, and the table that `--csv` prints if none is named: of several, with commas, the first
-/// that the answer has; else the answer as a row. A version changes when a member goes or changes its meaning; members
-/// are added without.
-pub const LAYOUTS: [(&str, u64, &str); 31] = [
-    ("advise", 1, "levers"),
-    ("advise-estimates", 1, "levers,slower_memory.points"),
-    ("collect", 1, "failed"),
-    ("compare", 1, "figures"),
-    ("counters", 1, "metrics"),
-    ("doctor", 1, "rows"),
-    ("error", 1, ""),
-    ("frag-check", 1, ""),
-    ("frag-compact", 1, "steps"),
-    ("frag-induce", 1, "after.zones"),
-    ("frag-show", 1, "zones"),
-    ("heap", 1, "sample"),
-    ("hugepages", 1, "hugepages.mappings"),
-    ("live", 1, "heat.regions"),
-    ("plan", 1, "places"),
-    ("plan-costs", 1, ""),
-    ("plan-measure", 1, "slices"),
-    ("plan-profile", 1, ""),
-    ("plan-replay", 1, "differ"),
-    ("report", 1, REPORT),
-    ("report-pftrace", 1, "faults.categories"),
-    ("reproduce", 1, ""),
-    ("reproduce-list", 1, "experiments"),
-    ("simulate", 1, "rows"),
-    ("simulate-figures", 1, "cells"),
-    ("simulate-huge", 1, "policies"),
-    ("simulate-sweep", 1, "points"),
-    ("tier-doctor", 1, "findings"),
-    ("tier-replay", 1, ""),
-    ("tier-status", 1, "nodes"),
-    ("validate", 1, "touched"),
-];
+/// What an answer is called, and how it is laid out. Each stands in the file of its verb.
+pub struct Layout {
+    /// `docs/schema/NAME.json` describes it.
+    name: &'static str,
+    /// Changes when a member goes or changes its meaning; members are added without.
+    version: u64,
+    /// The table that `--csv` prints if none is named: of several, with commas, the first that the answer has; else the
+    /// answer as a row.
+    table: &'static str,
+}
 
-const REPORT: &str =
-    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,view";
+impl Layout {
+    /// A layout of this name, version and table.
+    pub const fn new(name: &'static str, version: u64, table: &'static str) -> Self {
+        Self { name, version, table }
+    }
+}
+
+/// Why there is no answer.
+const ERROR: Layout = Layout::new("error", 1, "");
 
 /// The answer with its layout's name and version, which stand first. What is no object becomes its `rows`.
-fn named(layout: &str, value: Value) -> Value {
-    let version = LAYOUTS.iter().find(|(name, ..)| *name == layout).map(|(_, version, _)| *version);
+fn named(layout: &Layout, value: Value) -> Value {
     let mut members = match value {
         Value::Object(members) => members,
         rows => [("rows".to_owned(), rows)].into_iter().collect(),
     };
-    debug_assert!(version.is_some(), "{layout} is not listed");
-    members.insert("layout".into(), json!(layout));
-    members.insert("schema".into(), json!(version));
+    members.insert("layout".into(), json!(layout.name));
+    members.insert("schema".into(), json!(layout.version));
     Value::Object(members)
 }
 
 /// The answer, named, as text with a line for each member; or a table of it as CSV, where that was asked for. One of
 /// `several` stands on one line, and only the first (true) table has a header.
-pub fn text(layout: &str, value: impl Serialize, several: Option<bool>) -> Result<String> {
+pub fn text(layout: &Layout, value: impl Serialize, several: Option<bool>) -> Result<String> {
     ANSWERED.store(true, Ordering::Relaxed);
     pagemill_launch::stdio::is_verbatim();
     let answer = named(layout, serde_json::to_value(value)?);
@@ -79,7 +58,7 @@ pub fn text(layout: &str, value: impl Serialize, several: Option<bool>) -> Resul
 }
 
 /// Prints it, alone.
-pub fn print(layout: &str, value: impl Serialize) -> Result<()> {
+pub fn print(layout: &Layout, value: impl Serialize) -> Result<()> {
     pagemill_launch::stdio::stdout(&text(layout, value, None)?);
     Ok(())
 }
@@ -87,7 +66,7 @@ pub fn print(layout: &str, value: impl Serialize) -> Result<()> {
 /// Answers as JSON, or as text.
 pub fn tell<V: Serialize>(
     json: bool,
-    layout: &str,
+    layout: &Layout,
     value: impl FnOnce() -> V,
     text: impl FnOnce() -> String,
 ) -> Result<()> {
@@ -125,7 +104,7 @@ pub fn error(status: u8, error: Option<&str>) {
     }
     let answer = json!({ "verb": verb, "error": error, "exit_code": status });
     pagemill_launch::stdio::is_verbatim();
-    pagemill_launch::stdio::stdout(&format!("{:#}\n", named("error", answer)));
+    pagemill_launch::stdio::stdout(&format!("{:#}\n", named(&ERROR, answer)));
 }
 
 /// The table that is to be printed as CSV; none is named: the layout's own.
@@ -138,12 +117,11 @@ pub fn as_csv(table: &str) {
 }
 
 /// A table of an answer.
-fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String> {
+fn csv(layout: &Layout, answer: &Value, table: &str, header: bool) -> Result<String> {
     let at = |name: &str| {
         name.split('.').filter(|part| !part.is_empty()).try_fold(answer, |at, part| at.get(part))
     };
-    let own = LAYOUTS.iter().find(|(name, ..)| *name == layout).map_or("", |(.., own)| own);
-    let own = own.split(',').filter(|name| at(name).is_some_and(is_told));
+    let own = layout.table.split(',').filter(|name| at(name).is_some_and(is_told));
     let table = if table.is_empty() { own.clone().next().unwrap_or_default() } else { table };
     let found = at(table);
     let rows = found.map(rows).unwrap_or_default();
@@ -154,7 +132,7 @@ fn csv(layout: &str, answer: &Value, table: &str, header: bool) -> Result<String
         names.join(", ")
     };
     if rows.is_empty() && !found.is_some_and(Value::is_array) {
-        bail!("{layout} has no table {table:?}; --csv= takes one of: {}", others());
+        bail!("{} has no table {table:?}; --csv= takes one of: {}", layout.name, others());
     }
     // Data goes to standard output, and that there is none, or more, is no data.
     if rows.is_empty() {
@@ -260,6 +238,16 @@ fn tables(value: &Value, name: &str, names: &mut Vec<String>) {
 mod tests {
     use super::*;
 
+    const FRAG_COMPACT: &Layout = &Layout::new("frag-compact", 1, "steps");
+    const FRAG_SHOW: &Layout = &Layout::new("frag-show", 1, "zones");
+    const PLAN_COSTS: &Layout = &Layout::new("plan-costs", 1, "");
+    const REPORT: &Layout = &Layout::new(
+        "report",
+        1,
+        "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,view",
+    );
+    const SIMULATE: &Layout = &Layout::new("simulate", 1, "rows");
+
     #[test]
     fn json_is_asked_for_before_the_command_and_of_a_verb() {
         let asked = |line: &str| asked(line.split(' ').map(OsString::from));
@@ -270,9 +258,9 @@ mod tests {
 
     #[test]
     fn an_answer_bears_its_layout_and_a_list_becomes_its_rows() {
-        let answer = named("plan-costs", json!({ "base_ns": 1, "schema": 7 }));
+        let answer = named(PLAN_COSTS, json!({ "base_ns": 1, "schema": 7 }));
         assert_eq!(answer, json!({ "base_ns": 1, "layout": "plan-costs", "schema": 1 }));
-        let answer = named("simulate", json!([1, 2]));
+        let answer = named(SIMULATE, json!([1, 2]));
         assert_eq!(answer, json!({ "rows": [1, 2], "layout": "simulate", "schema": 1 }));
     }
 
@@ -285,22 +273,22 @@ mod tests {
             ],
             "kinds": { "heap": { "n": 1 }, "stack": { "n": 2 } },
         });
-        let table = |name: &str| csv("frag-show", &answer, name, true);
+        let table = |name: &str| csv(FRAG_SHOW, &answer, name, true);
         assert_eq!(table("").unwrap(), "free,node,zone,at.x,at.y\n1 2,0,\"a,b\",,\n,1,,,2.5\n");
         assert_eq!(table("kinds").unwrap(), "name,n\nheap,1\nstack,2\n");
         assert_eq!(table("kinds.heap").unwrap(), "n\n1\n");
         // An empty table was a line with two quotation marks.
         let none = json!({ "zones": [] });
-        assert_eq!(csv("frag-show", &none, "", true).unwrap(), "");
+        assert_eq!(csv(FRAG_SHOW, &none, "", true).unwrap(), "");
         // A recording of a heap was its last sample, which the text does not have.
         let heap =
             json!({ "view": { "pss_bytes": { "peak": 7 }, "samples": 3 }, "last": { "x": 1 } });
-        assert_eq!(csv("report", &heap, "", true).unwrap(), "pss_bytes.peak,samples\n7,3\n");
+        assert_eq!(csv(REPORT, &heap, "", true).unwrap(), "pss_bytes.peak,samples\n7,3\n");
         // A dry run has no steps.
         let dry = json!({ "order": 9, "layout": "frag-compact" });
-        assert_eq!(csv("frag-compact", &dry, "", true).unwrap(), "layout,order\nfrag-compact,9\n");
+        assert_eq!(csv(FRAG_COMPACT, &dry, "", true).unwrap(), "layout,order\nfrag-compact,9\n");
         let report = json!({ "accesses": null, "faults": { "categories": { "a": { "n": 1 }, "b": { "n": 2 } } } });
-        assert_eq!(csv("report", &report, "", true).unwrap(), "name,n\na,1\nb,2\n");
+        assert_eq!(csv(REPORT, &report, "", true).unwrap(), "name,n\na,1\nb,2\n");
         let error = table("nothing").unwrap_err().to_string();
         assert!(error.ends_with("takes one of: kinds, zones"), "{error}");
     }

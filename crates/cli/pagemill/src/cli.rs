@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
 
 use crate::answer;
-use crate::verbs;
+use crate::verbs::{GROUPS, Verb};
 use pagemill_control::tier::daemon;
 use pagemill_launch::exit::Exit;
 
@@ -27,27 +27,8 @@ pub struct Cli {
     pub bytes: bool,
 }
 
-/// The verbs by what they are for, in the order of `--help`.
-const GROUPS: [(&str, &[&str]); 5] = [
-    (
-        "See",
-        &[
-            "doctor",
-            "live",
-            "record",
-            "report",
-            "compare",
-            "export",
-            "heap",
-            "hugepages",
-            "validate",
-        ],
-    ),
-    ("Score", &["advise", "plan", "frag"]),
-    ("Steer", &["run", "tier"]),
-    ("Research", &["reproduce", "collect", "simulate", "workload"]),
-    ("Besides", &["generate", "help"]),
-];
+/// The group of verbs in which `help` stands, too.
+const OTHERS: &str = "Besides";
 
 /// The command with its verbs in groups in its help, which is so wide.
 fn grouped(mut command: clap::Command, width: usize) -> clap::Command {
@@ -58,7 +39,8 @@ fn grouped(mut command: clap::Command, width: usize) -> clap::Command {
         Some(format!("  {name:<10} {about}\n"))
     };
     let groups = GROUPS.iter().map(|(title, verbs)| {
-        let lines: String = verbs.iter().filter_map(line).collect();
+        let own = (*title == OTHERS).then_some(&"help");
+        let lines: String = verbs.iter().chain(own).filter_map(line).collect();
         format!("{title}:\n{lines}\n")
     });
     let groups: String = groups.collect();
@@ -114,82 +96,11 @@ impl Cli {
         if self.bytes {
             Bytes::print_plain();
         }
-        self.verb.run()
-    }
-}
-
-/// The verbs, in the order of the documentation.
-#[derive(Debug, Subcommand)]
-pub enum Verb {
-    /// Say what this machine and user can do, and how to mend what is missing
-    Doctor(verbs::doctor::Arguments),
-    /// Say which lever helps a program, and by how much
-    Advise(verbs::advise::Arguments),
-    /// Run a program, unchanged, on the compacting heap, or under a huge page policy
-    Run(verbs::run::Arguments),
-    /// Record a program's memory over time
-    Record(verbs::record::Arguments),
-    /// Show a program's memory while it runs, on one screen
-    Live(verbs::live::Arguments),
-    /// Show what a recording says: text, JSON or one HTML file
-    Report(verbs::report::Arguments),
-    /// Show what changed from one recording to another
-    Compare(verbs::compare::Arguments),
-    /// Say which memory is worth huge pages, how much, and why
-    Plan(verbs::plan::Arguments),
-    /// Show how much of a program's memory is on huge pages
-    Hugepages(verbs::hugepages::Arguments),
-    /// Write a recording in a format of another tool, or what runs as metrics
-    Export(verbs::export::Arguments),
-    /// Show the heap of a running program, without stopping it
-    Heap(verbs::heap::Arguments),
-    /// Show how fragmented free memory is, fragment it on purpose, or mend it
-    Frag(verbs::frag::Arguments),
-    /// Run published experiments again and show their figures beside ours
-    Reproduce(verbs::reproduce::Arguments),
-    /// Gather the cells of a run on many machines, as one file and as tables
-    Collect(verbs::collect::Arguments),
-    /// Run a built-in workload
-    Workload(verbs::workload::Arguments),
-    /// Check the pages of `record --with accesses` against every access of the same run
-    #[cfg(target_arch = "x86_64")]
-    Validate(verbs::validate::Arguments),
-    /// Print the man pages or a shell's completions
-    Generate(verbs::generate::Arguments),
-    /// Run a workload on a simulated machine with two memory tiers
-    Simulate(Box<verbs::simulate::Arguments>),
-    /// Place the memory of running programs on two memory tiers
-    Tier(verbs::tier::Arguments),
-}
-
-impl Verb {
-    /// Runs the verb and says how it ended.
-    fn run(self) -> anyhow::Result<Exit> {
-        if !matches!(self, Self::Doctor(_) | Self::Tier(_) | Self::Generate(_)) {
+        // A killed pagemill may have left settings changed.
+        if !matches!(self.verb, Verb::Doctor(_) | Verb::Tier(_) | Verb::Generate(_)) {
             recover_settings(&pagemill_launch::context::machine());
         }
-        match self {
-            Self::Doctor(arguments) => verbs::doctor::run(&arguments),
-            Self::Advise(arguments) => verbs::advise::run(&arguments),
-            Self::Run(arguments) => verbs::run::run(&arguments),
-            Self::Record(arguments) => verbs::record::run(&arguments),
-            Self::Live(arguments) => verbs::live::run(&arguments),
-            Self::Report(arguments) => verbs::report::run(&arguments),
-            Self::Compare(arguments) => verbs::compare::run(&arguments),
-            Self::Plan(arguments) => verbs::plan::run(&arguments),
-            Self::Hugepages(arguments) => verbs::hugepages::run(&arguments),
-            Self::Export(arguments) => verbs::export::run(&arguments),
-            Self::Heap(arguments) => verbs::heap::run(&arguments),
-            Self::Frag(arguments) => verbs::frag::run(&arguments),
-            Self::Reproduce(arguments) => verbs::reproduce::run(&arguments),
-            Self::Collect(arguments) => verbs::collect::run(&arguments),
-            Self::Workload(arguments) => verbs::workload::run(&arguments),
-            Self::Generate(arguments) => verbs::generate::run(&arguments, Cli::command()),
-            #[cfg(target_arch = "x86_64")]
-            Self::Validate(arguments) => verbs::validate::run(&arguments),
-            Self::Simulate(verb) => verb.run(),
-            Self::Tier(arguments) => verbs::tier::run(&arguments),
-        }
+        self.verb.run(Self::command())
     }
 }
 
@@ -270,8 +181,7 @@ mod tests {
         let mut listed: Vec<&str> =
             GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
         verbs.sort_unstable();
-        // It works on one architecture only.
-        listed.retain(|verb| cfg!(target_arch = "x86_64") || *verb != "validate");
+        listed.push("help");
         listed.sort_unstable();
         assert_eq!(verbs, listed);
         let help = command.render_help().to_string();

@@ -58,12 +58,21 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         },
     };
     eprintln!("pagemill: {says}");
-    crate::answer::error(exit.status(), Some(&arguments.redaction(&mut Vec::new()).text(says)));
+    answer::error(exit.status(), Some(&arguments.redaction(&mut Vec::new()).text(says)));
     Ok(exit)
 }
 
+use crate::answer::{self, Layout};
 #[cfg(target_arch = "x86_64")]
 use measure::run as measured_places;
+
+/// What `advise` is in JSON.
+const ADVISE_LAYOUT: Layout = Layout::new("advise", 1, "levers");
+/// What `counters` is in JSON.
+const COUNTERS_LAYOUT: Layout = Layout::new("counters", 1, "metrics");
+/// What `advise-estimates` is in JSON.
+const ADVISE_ESTIMATES_LAYOUT: Layout =
+    Layout::new("advise-estimates", 1, "levers,slower_memory.points");
 
 /// The program's registers are named in what does it.
 #[cfg(not(target_arch = "x86_64"))]
@@ -93,7 +102,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         Prepared::Refused(exit) => {
             let name = arguments.command[0].display();
             let says = format!("{name} is not there, or cannot be executed");
-            crate::answer::error(exit.status(), Some(&says));
+            answer::error(exit.status(), Some(&says));
             return Ok(exit);
         }
     };
@@ -123,7 +132,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
         write_page(path, told.page(advice.html()), arguments.force)?;
     }
     if arguments.printed.json {
-        crate::answer::print("advise", told.json(advice.json()))?;
+        answer::print(&ADVISE_LAYOUT, told.json(advice.json()))?;
     } else {
         pagemill_launch::stdio::stdout(&told.text(advice.text()));
     }
@@ -224,7 +233,7 @@ fn counters(
 ) -> Result<Exit> {
     let counted = Counted::of(linux, advice)?;
     match json {
-        true => crate::answer::print("counters", told.json(counted.json()))?,
+        true => answer::print(&COUNTERS_LAYOUT, told.json(counted.json()))?,
         false => pagemill_launch::stdio::stdout(&told.text(counted.text())),
     }
     Ok(match advice.interrupted {
@@ -257,7 +266,7 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
         write_page(path, told.page(seen.html(None)), arguments.force)?;
     }
     if arguments.printed.json {
-        crate::answer::print("advise-estimates", told.json(seen.json()))?;
+        answer::print(&ADVISE_ESTIMATES_LAYOUT, told.json(seen.json()))?;
     } else {
         pagemill_launch::stdio::stdout(&told.text(seen.text()));
     }
@@ -315,7 +324,7 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
         let mut answer = seen.as_ref().map_or_else(nothing, estimates::Estimates::json);
         answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
         answer["holders"] = holders.json();
-        crate::answer::print("advise-estimates", answer)?;
+        answer::print(&ADVISE_ESTIMATES_LAYOUT, answer)?;
         return Ok(Exit::Ok);
     }
     let mut text = match &seen {

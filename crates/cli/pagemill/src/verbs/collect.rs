@@ -8,11 +8,15 @@ use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use serde_json::{Value, json};
 
+use crate::answer::{self, Layout};
 use pagemill_experiments::colloid;
 use pagemill_experiments::fleet::collect::Collected;
 use pagemill_experiments::reproduce::html;
 use pagemill_experiments::reproduce::terminal;
 use pagemill_experiments::scoreboard::Scoreboard;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("collect", 1, "failed");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         for (name, _, tables) in apart {
             answer[name] = tables;
         }
-        crate::answer::print("collect", answer)?;
+        answer::print(&LAYOUT, answer)?;
     } else {
         let mut text = terminal::render(&summary);
         apart.iter().for_each(|(_, tables, _)| text.push_str(tables));

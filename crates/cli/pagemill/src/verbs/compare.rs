@@ -5,10 +5,14 @@
 
 use std::path::PathBuf;
 
+use crate::answer::{self, Layout};
 use anyhow::Result;
 use clap::Args;
 use pagemill_launch::exit::Exit;
 use pagemill_report::comparison::Comparison;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("compare", 1, "figures");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let both = Comparison::read(&arguments.before, &arguments.after, redact)?;
     let grown = arguments.tolerance.map_or_else(Vec::new, |percent| both.grown(percent));
     let json = || both.json(&grown);
-    crate::answer::tell(arguments.printed.json, "compare", json, || both.text())?;
+    answer::tell(arguments.printed.json, &LAYOUT, json, || both.text())?;
     if grown.is_empty() {
         return Ok(Exit::Ok);
     }

@@ -8,9 +8,13 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
+use crate::answer::{self, Layout};
 use pagemill_control::capability::{self, Row, Status};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::program::{self, NoProgram, Verdict, Wrapped};
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("doctor", 1, "rows");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         program: name.map(|name| program_row(name)),
     };
     if arguments.printed.json {
-        crate::answer::print("doctor", &answer)?;
+        answer::print(&LAYOUT, &answer)?;
     } else {
         print(&answer);
     }

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::answer::{self, Layout};
 use anyhow::{Result, bail};
 use clap::Args;
 use pagemill_analysis::heap::HeapFold;
@@ -12,6 +13,9 @@ use pagemill_launch::stdio;
 use pagemill_model::{Event, Fold as _, Nanos, Pid};
 use pagemill_record::sampler::Sampler;
 use pagemill_report::heap_frame::HeapFrame;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("heap", 1, "sample");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +107,7 @@ fn frames(arguments: &Arguments) -> Result<Exit> {
         let not_measured = sampler.not_measured();
         let frame = HeapFrame { comm, sample: &sample, view: fold.view(), not_measured };
         let text = match (arguments.printed.json, interval) {
-            (true, _) => crate::answer::text("heap", frame.json(), interval.map(|_| is_first))?,
+            (true, _) => answer::text(&LAYOUT, frame.json(), interval.map(|_| is_first))?,
             (false, Some(_)) if stdio::terminal().is_none() => format!("{}\n", frame.text()),
             (false, _) => frame.text(),
         };

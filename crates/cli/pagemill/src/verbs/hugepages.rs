@@ -12,9 +12,13 @@ use pagemill_model::recording::{Meta, Redactor};
 use pagemill_model::{Event, Fold as _};
 use serde_json::json;
 
+use crate::answer::{self, Layout};
 use pagemill_launch::exit::Exit;
 use pagemill_record::recorders::mappings::with_usage;
 use pagemill_report::sections::hugepages as section;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("hugepages", 1, "hugepages.mappings");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let json = || json!({ "process": whose, "hugepages": section::json(&view) });
     let text = || format!("process   {whose}\n{}", section::text(&view));
-    crate::answer::tell(arguments.printed.json, "hugepages", json, text)?;
+    answer::tell(arguments.printed.json, &LAYOUT, json, text)?;
     Ok(Exit::Ok)
 }
 

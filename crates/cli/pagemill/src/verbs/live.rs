@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::answer::{self, Layout};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use pagemill_control::tier::presentation;
@@ -30,6 +31,9 @@ use pagemill_live::terminal::{self, INTERVALS, Surroundings, View};
 use pagemill_model::recording::State as Writing;
 use pagemill_model::{Nanos, Pid};
 use pagemill_record::recorders::Process;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("live", 1, "heat.regions");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -164,7 +168,7 @@ fn print(
         }
         let text = if arguments.printed.json {
             let value = json::frame(state, feed, &around.measure());
-            crate::answer::text("live", value, Some(frame == 0))?
+            answer::text(&LAYOUT, value, Some(frame == 0))?
         } else {
             let width = stdio::terminal().flatten().unwrap_or(PLAIN.0);
             let mut plain = view.clone();

@@ -13,11 +13,21 @@ use pagemill_policy::huge::Unit;
 use pagemill_policy::huge::profile::Profile;
 use serde_json::json;
 
+use crate::answer::{self, Layout};
 use pagemill_control::decisions;
 use pagemill_control::plan::perturb::Perturbation;
 use pagemill_control::plan::{advise, read_profile};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
+
+/// What `plan-costs` is in JSON.
+const PLAN_COSTS_LAYOUT: Layout = Layout::new("plan-costs", 1, "");
+/// What `plan-profile` is in JSON.
+const PLAN_PROFILE_LAYOUT: Layout = Layout::new("plan-profile", 1, "");
+/// What `plan` is in JSON.
+const PLAN_LAYOUT: Layout = Layout::new("plan", 1, "places");
+/// What `plan-replay` is in JSON.
+const PLAN_REPLAY_LAYOUT: Layout = Layout::new("plan-replay", 1, "differ");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,7 +118,7 @@ fn costs(json: bool) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let known = pagemill_control::costs::calibrate(&linux, true)?;
     let text = || known.text(&pagemill_control::costs::machine_view(&linux, &known));
-    crate::answer::tell(json, "plan-costs", || &known, text)?;
+    answer::tell(json, &PLAN_COSTS_LAYOUT, || &known, text)?;
     Ok(Exit::Ok)
 }
 
@@ -123,7 +133,7 @@ impl Arguments {
             profile = original(&pagemill_launch::context::machine(), &profile)?;
         }
         if self.printed.json {
-            crate::answer::print("plan-profile", json!({ "profile": profile.to_string() }))?;
+            answer::print(&PLAN_PROFILE_LAYOUT, json!({ "profile": profile.to_string() }))?;
         }
         if self.output.is_some() || !self.printed.json {
             self.write(&profile.to_string())?;
@@ -173,7 +183,7 @@ impl Arguments {
             self.write(&profile.to_string())?;
         }
         if self.printed.json {
-            crate::answer::print("plan", advise::json(&all, &regions, &walks))?;
+            answer::print(&PLAN_LAYOUT, advise::json(&all, &regions, &walks))?;
             return Ok(Exit::Ok);
         }
         print!("{}", advise::text(&all, self.explain));
@@ -273,6 +283,6 @@ fn replay(path: &Path, arguments: &Arguments) -> Result<Exit> {
     let count = different.len();
     let json = || json!({ "decisions": decisions, "differ": different });
     let text = || format!("{decisions} decisions replayed, {count} differ\n");
-    crate::answer::tell(as_json, "plan-replay", json, text)?;
+    answer::tell(as_json, &PLAN_REPLAY_LAYOUT, json, text)?;
     Ok(if count == 0 { Exit::Ok } else { Exit::Finding })
 }

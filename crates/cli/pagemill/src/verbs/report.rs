@@ -3,6 +3,7 @@
 mod arguments;
 mod pftrace;
 
+use crate::answer::{self, Layout};
 use anyhow::{Result, ensure};
 pub use arguments::Arguments;
 use pagemill_launch::exit::Exit;
@@ -10,6 +11,13 @@ use pagemill_launch::files;
 use pagemill_model::recording::Reader;
 use pagemill_report::frame::{self, Report};
 use pagemill_report::sections::{ReportOptions, Section, Sections};
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new(
+    "report",
+    1,
+    "accesses.objects,faults.categories,hugepages.mappings,frag.timeline,decisions,view",
+);
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -33,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let conclusions = sections.conclusions(&arguments.recording, &reader);
     let report = Report { reader, sections, conclusions };
     if arguments.printed.json {
-        crate::answer::print("report", frame::json(&report))?;
+        answer::print(&LAYOUT, frame::json(&report))?;
     } else if let Some(path) = &arguments.html {
         files::write(path, frame::html(&report), arguments.force)?;
         eprintln!("wrote {}", path.display());

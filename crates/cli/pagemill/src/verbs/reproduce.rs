@@ -28,8 +28,14 @@ use pagemill_kernel::{Linux, process::signal};
 use pagemill_launch::exit::Exit;
 use pagemill_model::whole;
 
+use crate::answer::{self, Layout};
 use absent::{no_answer, nothing_runs};
 pub use arguments::Arguments;
+
+/// What `reproduce-list` is in JSON.
+const REPRODUCE_LIST_LAYOUT: Layout = Layout::new("reproduce-list", 1, "experiments");
+/// What `reproduce` is in JSON.
+const REPRODUCE_LAYOUT: Layout = Layout::new("reproduce", 1, "");
 
 /// Runs the verb.
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -54,7 +60,7 @@ impl Arguments {
         let request = self.request();
         if self.list {
             let list = list::list(&request, self.output.as_deref())?;
-            crate::answer::tell(self.json, "reproduce-list", || list.json(), || list.text())?;
+            answer::tell(self.json, &REPRODUCE_LIST_LAYOUT, || list.json(), || list.text())?;
             return Ok(Exit::Ok);
         }
         let (experiments, options) = (request.selected()?, &request.options);
@@ -196,7 +202,7 @@ impl Arguments {
             None => {}
         }
         if self.json {
-            crate::answer::print("reproduce", data)?;
+            answer::print(&REPRODUCE_LAYOUT, data)?;
         }
         Ok(Exit::Ok)
     }
@@ -247,5 +253,5 @@ fn ending(board: &Scoreboard) {
 
 /// Prints what a file of the results says, as an answer.
 fn answer(data: &str) -> Result<()> {
-    crate::answer::print("reproduce", serde_json::from_str::<serde_json::Value>(data)?)
+    answer::print(&REPRODUCE_LAYOUT, serde_json::from_str::<serde_json::Value>(data)?)
 }

@@ -16,12 +16,25 @@ use pagemill_policy::tier::compose;
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::workload::Workload;
 
+use crate::answer::{self, Layout};
 pub use arguments::Arguments;
 use arguments::POLICIES;
 
+/// What `simulate` is in JSON.
+const SIMULATE_LAYOUT: Layout = Layout::new("simulate", 1, "rows");
+/// What `simulate-sweep` is in JSON.
+const SIMULATE_SWEEP_LAYOUT: Layout = Layout::new("simulate-sweep", 1, "points");
+/// What `simulate-figures` is in JSON.
+const SIMULATE_FIGURES_LAYOUT: Layout = Layout::new("simulate-figures", 1, "cells");
+
+/// Runs the verb.
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    arguments.run()
+}
+
 impl Arguments {
     /// Runs the verb.
-    pub fn run(self) -> Result<Exit> {
+    fn run(&self) -> Result<Exit> {
         if self.print_machine {
             pagemill_launch::stdio::is_verbatim();
             print!("{ICELAKE}");
@@ -69,7 +82,7 @@ impl Arguments {
             rows.push(conditions.row(policy, &load, &report));
         }
         let text = || conditions.text(&load, &rows);
-        crate::answer::tell(self.printed.json, "simulate", || &rows, text)?;
+        answer::tell(self.printed.json, &SIMULATE_LAYOUT, || &rows, text)?;
         Ok(Exit::Ok)
     }
 
@@ -107,7 +120,7 @@ impl Arguments {
         conditions.check(&load)?;
         load.default_gib = None;
         let curve = sweep(&conditions, machine, &load, &self.policy, sizes)?;
-        crate::answer::tell(self.printed.json, "simulate-sweep", || &curve, || curve.text())?;
+        answer::tell(self.printed.json, &SIMULATE_SWEEP_LAYOUT, || &curve, || curve.text())?;
         Ok(Exit::Ok)
     }
 
@@ -128,7 +141,7 @@ impl Arguments {
             colloid::run(&options, (None, &keep), &mut |step| progress.say(step), &mut |_| Ok(()))?;
         drop(progress);
         if self.printed.json {
-            crate::answer::print("simulate-figures", report.json()?)?;
+            answer::print(&SIMULATE_FIGURES_LAYOUT, report.json()?)?;
         } else {
             print!("{}", report.text());
         }

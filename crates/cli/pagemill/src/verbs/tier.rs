@@ -18,6 +18,7 @@ use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_policy::tier::live::Live;
 
+use crate::answer::{self, Layout};
 use crate::policies;
 use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
@@ -25,6 +26,13 @@ use pagemill_control::tier::latency::{Latency, LatencySource, SOURCES};
 use pagemill_control::tier::trackers::Track;
 use pagemill_control::tier::{Tiers, doctor, presentation, replay, status};
 use pagemill_launch::exit::{self, Exit};
+
+/// What `tier-doctor` is in JSON.
+const TIER_DOCTOR_LAYOUT: Layout = Layout::new("tier-doctor", 1, "findings");
+/// What `tier-status` is in JSON.
+const TIER_STATUS_LAYOUT: Layout = Layout::new("tier-status", 1, "nodes");
+/// What `tier-replay` is in JSON.
+const TIER_REPLAY_LAYOUT: Layout = Layout::new("tier-replay", 1, "");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -178,7 +186,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match &arguments.command {
         Some(Command::Doctor { nodes, printed: Printed { json, .. } }) => {
             let answer = doctor::examine(&linux, nodes.named())?;
-            crate::answer::tell(*json, "tier-doctor", || &answer, || answer.text())?;
+            answer::tell(*json, &TIER_DOCTOR_LAYOUT, || &answer, || answer.text())?;
             Ok(if answer.daemon { Exit::Ok } else { Exit::Unsupported })
         }
         Some(Command::Probe(arguments)) => probe::run(&linux, arguments),
@@ -189,9 +197,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 print!("{}", status::prometheus(&nodes, &daemons));
             } else {
                 let text = || presentation::text(&nodes, &daemons);
-                crate::answer::tell(
+                answer::tell(
                     *json,
-                    "tier-status",
+                    &TIER_STATUS_LAYOUT,
                     || presentation::json(&nodes, &daemons),
                     text,
                 )?;
@@ -200,7 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         Some(Command::Replay { recording, policy, printed: Printed { json, .. } }) => {
             let replayed = replay::replay(recording, policy.as_deref())?;
-            crate::answer::tell(*json, "tier-replay", || &replayed, || replayed.text())?;
+            answer::tell(*json, &TIER_REPLAY_LAYOUT, || &replayed, || replayed.text())?;
             Ok(if replayed.same == replayed.decisions { Exit::Ok } else { Exit::Finding })
         }
         Some(Command::Restore) => permitted(restore(&linux)),

@@ -15,7 +15,11 @@ use pagemill_record::paired;
 use pagemill_report::validation;
 use pagemill_tracer::Ended;
 
+use crate::answer::{self, Layout};
 use crate::values::AccessEvents;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("validate", 1, "touched");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let (view, whole) = validation::validate(directory, arguments.redact.redact)?;
     if arguments.printed.json {
-        crate::answer::print("validate", validation::json(&view, whole))?;
+        answer::print(&LAYOUT, validation::json(&view, whole))?;
     } else {
         pagemill_launch::stdio::stdout(&validation::text(&view));
         if !whole {

@@ -7,12 +7,16 @@ use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_launch::progress::Progress;
 
 use super::arguments::Arguments;
+use crate::answer::{self, Layout};
 use pagemill_control::huge::measure::{self, Options};
 use pagemill_control::huge::measured;
 use pagemill_launch::exit::{Exit, Interrupted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::program::Words;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("plan-measure", 1, "slices");
 
 /// Runs without `--runs`, and the least that tell anything.
 const RUNS: u32 = 50;
@@ -74,6 +78,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let json = || measured::json(&outcome, &command, asked.by);
     let text = || measured::table(&outcome, asked.explain);
-    crate::answer::tell(arguments.printed.json, "plan-measure", json, text)?;
+    answer::tell(arguments.printed.json, &LAYOUT, json, text)?;
     Ok(outcome.interrupted.map_or(Exit::Ok, |signal| Interrupted(signal).exit()))
 }

@@ -8,11 +8,15 @@ use pagemill_model::Order;
 use serde_json::json;
 
 use super::orders::{check_order, order, score};
+use crate::answer::{self, Layout};
 use pagemill_control::fragmentation::compact::{self, Caches, Goal};
 use pagemill_control::fragmentation::pageblocks::PageblockOccupants;
 use pagemill_launch::exit::Exit;
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::free_memory::{before_after, json as shown, left, leftover};
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("frag-compact", 1, "steps");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     if arguments.dry_run {
         let would = compact::Estimate::of(&linux, goal, &before)?;
-        crate::answer::tell(arguments.printed.json, "frag-compact", || would, || would.text())?;
+        answer::tell(arguments.printed.json, &LAYOUT, || would, || would.text())?;
         return Ok(Exit::Ok);
     }
     let mut progress = Progress::new("compacting");
@@ -84,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "before": shown(&before),
             "after": shown(&after),
         });
-        crate::answer::print("frag-compact", value)?;
+        answer::print(&LAYOUT, value)?;
     } else {
         println!("unusable free space index\n\n{}", before_after(&before, &after));
         print!("{}{}", compact::table(&steps), leftover(&after, arguments.order));

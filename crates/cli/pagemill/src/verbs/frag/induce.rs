@@ -14,11 +14,15 @@ use pagemill_model::{Nanos, Order, Pid};
 use serde_json::json;
 
 use super::orders::{check_order, order, score};
+use crate::answer::{self, Layout};
 use pagemill_control::fragmentation::compact;
 use pagemill_control::fragmentation::induce::{End, Fragmenter, Goal};
 use pagemill_launch::exit::{Exit, of_wrapper};
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_report::free_memory::{before_after, json as shown};
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("frag-induce", 1, "after.zones");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +84,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     };
     if arguments.dry_run {
         let would = goal.estimate(&linux, &before)?;
-        crate::answer::tell(arguments.printed.json, "frag-induce", || would, || would.text())?;
+        answer::tell(arguments.printed.json, &LAYOUT, || would, || would.text())?;
         return Ok(if would.enough { Exit::Ok } else { Exit::Finding });
     }
     let mut watched = vec![signal::CHILD];
@@ -106,7 +110,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
         value["peak_rss_bytes"] = json!(peak);
         value["before"] = shown(&before);
         value["after"] = shown(&after);
-        crate::answer::print("frag-induce", value)?;
+        answer::print(&LAYOUT, value)?;
     } else if arguments.command.is_empty() {
         println!("unusable free space index\n\n{}", before_after(&before, &after));
     }

@@ -12,10 +12,16 @@ use pagemill_model::{Nanos, Order, whole};
 use serde_json::json;
 
 use super::orders::{check_order, order};
+use crate::answer::{self, Layout};
 use pagemill_launch::exit::Exit;
 use pagemill_record::free_memory::FreeMemory;
 use pagemill_record::kernel_scores::{self, ScoreCheck};
 use pagemill_report::free_memory::{before_after, json as shown, parse, text};
+
+/// What `frag-show` is in JSON.
+const FRAG_SHOW_LAYOUT: Layout = Layout::new("frag-show", 1, "zones");
+/// What `frag-check` is in JSON.
+const FRAG_CHECK_LAYOUT: Layout = Layout::new("frag-check", 1, "");
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     loop {
         let several = arguments.watch.map(|_| is_first);
         let text = match arguments.printed.json {
-            true => crate::answer::text("frag-show", shown(&look), several)?,
+            true => answer::text(&FRAG_SHOW_LAYOUT, shown(&look), several)?,
             false => text(&look, arguments.order),
         };
         is_first = false;
@@ -95,8 +101,8 @@ fn check(linux: &Linux, wanted: u64, as_json: bool) -> Result<Exit> {
         kernel_scores::check(linux, wanted, |done| progress.at(done))?;
     drop(progress);
     if as_json {
-        crate::answer::print(
-            "frag-check",
+        answer::print(
+            &FRAG_CHECK_LAYOUT,
             json!({ "equal": equal, "unequal": unequal, "zones_that_changed": changed }),
         )?;
     } else {

@@ -10,12 +10,16 @@ use pagemill_model::whole;
 use serde_json::json;
 
 use super::arguments::Arguments;
+use crate::answer::{self, Layout};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
 use pagemill_launch::stdio;
 use pagemill_report::draw::html::Page;
 use pagemill_report::sections::Section as _;
 use pagemill_report::sections::faults::Faults;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("report-pftrace", 1, "faults.categories");
 
 /// Reads the file and shows it.
 pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
@@ -52,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.printed.json {
         let value =
             json!({ "file": name, "record_bytes": layout.bytes(), "faults": faults.json() });
-        crate::answer::print("report-pftrace", value)?;
+        answer::print(&LAYOUT, value)?;
     } else if let Some(path) = &arguments.html {
         let mut page = Page::new(&name);
         faults.html(&mut page);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::answer::{self, Layout};
 use crate::policies;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -11,6 +12,9 @@ use pagemill_launch::files;
 use pagemill_model::Nanos;
 use pagemill_policy::huge::find;
 use serde_json::json;
+
+/// What it answers.
+const LAYOUT: Layout = Layout::new("simulate-huge", 1, "policies");
 
 /// Flags of the huge page simulation.
 #[derive(Debug, Args)]
@@ -100,8 +104,8 @@ impl Options {
         if json {
             let rows: Vec<_> =
                 self.huge.iter().zip(&rows).map(|(name, row)| huge::json(name, row)).collect();
-            crate::answer::print(
-                "simulate-huge",
+            answer::print(
+                &LAYOUT,
                 json!({ "workload": load.name, "modelled": true, "policies": rows, "notes": notes }),
             )?;
         } else {
