@@ -9,7 +9,7 @@ use crate::{LADDER, texts};
 
 /// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so is what the root of
 /// a folder, or of the crate, passes on of its own files. The crate's root has the path "".
-fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut sources = BTreeMap::new();
     let mut open = vec![root.to_owned()];
     while let Some(directory) = open.pop() {
@@ -101,7 +101,7 @@ fn without_facade(code: &str) -> String {
 }
 
 /// The paths in code that begin with one of these names: of `use` with all branches of its tree, and in line.
-fn paths(code: &str, starts: &[String]) -> Vec<Vec<String>> {
+pub(crate) fn paths(code: &str, starts: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for start in starts {
         for (at, _) in code.match_indices(&format!("{start}::")) {
