@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::sources::without_tests;
-use crate::{LADDER, texts};
+use crate::{LADDER, files_below};
 
 /// The modules of a crate, by their paths, and those that each imports. Tests are left out, and so is what the root of
 /// a folder, or of the crate, passes on of its own files. The crate's root has the path "".
@@ -256,9 +256,8 @@ fn a_circle_is_found_between_a_folder_and_its_files_and_behind_tests() {
 }
 
 #[test]
-fn no_verb_imports_a_verb_and_no_file_travels() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let verbs = imports(&crates.join("cli/pagemill/src"));
+fn no_verb_imports_a_verb() {
+    let verbs = imports(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let verb = |name: &str| {
         name.strip_prefix("verbs::").map(|rest| rest.split("::").next().unwrap().to_owned())
     };
@@ -268,18 +267,94 @@ fn no_verb_imports_a_verb_and_no_file_travels() {
             others.iter().filter_map(|other| verb(other)).filter(|other| *other != mine).collect();
         assert!(wrong.is_empty(), "{module} imports the verbs {wrong:?}");
     }
+}
+
+/// The files that a text takes for code of its own: by `#[path]`, alone or conditional, and by `include!`. What a build
+/// has made is none; of what is no plain path, the words.
+fn taken(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
+    let literal = |rest: &str| {
+        let plain = rest.trim_start_matches(['r', '#']).strip_prefix('"');
+        let plain = plain.and_then(|rest| rest.split_once('"')).map(|(path, _)| path.to_owned());
+        plain.unwrap_or_else(|| rest.chars().take(40).collect())
+    };
+    let mut found = Vec::new();
+    for (at, word) in code.match_indices("path=") {
+        let attribute = code[..at].rfind("#[").map_or("", |start| &code[start..at]);
+        if attribute == "#[" || attribute.contains("cfg_attr(") && !attribute.contains(']') {
+            found.push(literal(&code[at + word.len()..]));
+        }
+    }
+    for (at, word) in code.match_indices("include!") {
+        let rest = &code[at + word.len()..];
+        if !rest[1..].starts_with("concat!(env!(\"OUT_DIR\"),") {
+            found.push(literal(&rest[1..]));
+        }
+    }
+    found
+}
+
+/// Where a path of a file leads, if that is below a folder.
+fn leads_below(root: &Path, file: &Path, path: &str) -> bool {
+    let mut at = file.parent().unwrap().to_owned();
+    for part in Path::new(path).components() {
+        match part {
+            std::path::Component::ParentDir => _ = at.pop(),
+            part => at.push(part),
+        }
+    }
+    at.starts_with(root) && at.exists()
+}
+
+#[test]
+fn no_file_travels() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
     for (wing, names) in LADDER {
         for name in names {
-            let root = crates.join(wing).join(name).join("src");
-            let file = ["lib.rs", "main.rs"]
-                .map(|file| root.join(file))
-                .into_iter()
-                .find(|file| file.exists());
-            for text in texts(file.unwrap().to_str().unwrap()) {
-                let travels =
-                    text.lines().find(|line| line.trim_start().starts_with("#[path = \"../.."));
-                assert_eq!(travels, None, "{wing}/{name}");
+            let root = crates.join(wing).join(name);
+            for at in files_below(&root, ".rs") {
+                let shown = at.strip_prefix(&crates).unwrap().display().to_string();
+                // Here they stand in texts.
+                if shown.ends_with("tests/invariants/imports.rs") {
+                    continue;
+                }
+                for path in taken(&fs::read_to_string(&at).unwrap()) {
+                    seen += 1;
+                    if !leads_below(&root, &at, &path) {
+                        wrong.push(format!("{shown}: {path}"));
+                    }
+                }
             }
         }
     }
+    assert!(seen > 2, "{seen}");
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_travels_is_found_however_it_is_written() {
+    for text in [
+        "#[path = \"../../x.rs\"]\nmod x;",
+        "#[path=\"../../x.rs\"] mod x;",
+        "#[ path =\n    r#\"../../x.rs\"# ]\nmod x;",
+        "#[cfg_attr(unix, path = \"../../x.rs\")]\nmod x;",
+        "include!(\"../../x.rs\");",
+        "include! {\n    \"../../x.rs\"\n}",
+    ] {
+        assert_eq!(taken(text), ["../../x.rs"], "{text}");
+    }
+    let built = "include!(concat!(env!(\"OUT_DIR\"), \"/x.rs\"));";
+    assert_eq!(
+        taken(&format!("{built}// include!(\"x\")\nlet path = \"x\"; f(path=\"x\")")),
+        [""; 0]
+    );
+    assert_eq!(taken("include!(concat!(\"../x\"))"), ["concat!(\"../x\"))"]);
+    let room = tempfile::tempdir().unwrap();
+    fs::create_dir_all(room.path().join("a/src/b")).unwrap();
+    fs::write(room.path().join("a/own.rs"), "").unwrap();
+    fs::write(room.path().join("x.rs"), "").unwrap();
+    let leads = |path| leads_below(&room.path().join("a"), &room.path().join("a/src/b/c.rs"), path);
+    assert!(leads("../../own.rs") && !leads("../../../x.rs") && !leads("../../gone.rs"));
 }

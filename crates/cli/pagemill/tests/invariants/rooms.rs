@@ -6,7 +6,6 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::sources::without_tests;
 use crate::{BINARY, LADDER, texts};
 
 /// Crates of a name that starts like this are ours.
@@ -22,22 +21,6 @@ const WORLD: [&str; 7] =
 const SYSTEM: [&str; 6] = ["libc", "rustix", "nix", "linux-raw-sys", "syscalls", "tokio"];
 /// Numbers and flags of Linux, no code: what `preload-sys` may depend on.
 const CONSTANTS: &str = "linux-raw-sys";
-/// Reading a file whole, however long it is.
-const WHOLE: [&str; 2] = ["fs::read(", "fs::read_to_string("];
-/// What is read so all the same, by a part of the line: the kernel's files, what programs of an experiment wrote, and
-/// what tests did (nothing else may unwrap).
-const OWN: [&str; 10] = [
-    "/proc/",
-    "cgroup.procs",
-    "|path: &str|",
-    "&executable",
-    "self.path(name)",
-    "self.at(",
-    "&program.",
-    "&library",
-    "(output)",
-    ".unwrap();",
-];
 const MAY_BE_UNSAFE: [&str; 7] = [
     "kernel",
     "heap",
@@ -48,9 +31,6 @@ const MAY_BE_UNSAFE: [&str; 7] = [
     "preload-sites",
 ];
 
-/// What reads files that users name.
-const READERS: [&str; 7] =
-    ["model", "launch", "record", "report", "control", "experiments", BINARY];
 /// What runs inside other programs, and all that it depends on.
 const INSIDE: &[(&str, &[&str])] = &[
     ("heap", &[]),
@@ -155,15 +135,6 @@ fn violations(metadata: &Value, source: impl Fn(&str) -> Vec<String>) -> Vec<Str
             }
         } else {
             wrong.push(format!("{short} stands in no wing"));
-        }
-        if READERS.contains(&short) {
-            let whole = files.iter().flat_map(|file| {
-                without_tests(file).filter(|line| WHOLE.iter().any(|call| line.contains(call)))
-            });
-            let others = whole.filter(|line| !OWN.iter().any(|ours| line.contains(ours)));
-            wrong.extend(
-                others.map(|line| format!("{short} reads without a bound: {}", line.trim())),
-            );
         }
         let forbids = files.first().is_some_and(|root| root.contains("#![forbid(unsafe_code)]"));
         if !MAY_BE_UNSAFE.contains(&short) && !forbids {

@@ -142,6 +142,95 @@ fn what_is_the_verbs_is_found_as_whole_words() {
     assert_eq!(of_the_verb("macro_rules! println {}\nprint!(\"\");"), ["print!("]);
 }
 
+/// What is read whole, however long it is, outside of `kernel` and of what makes seeds for a fuzzer: the kernel's
+/// files, and what programs of an experiment wrote. Where, and what is read.
+const READ_WHOLE: [(&str, &str); 15] = [
+    ("lab/experiments/src/huge_pages/programs.rs", "self.at(\"benchmark\")"),
+    ("lab/experiments/src/huge_pages/programs.rs", "self.at(\"complaints\")"),
+    ("lab/experiments/src/huge_pages/programs.rs", "self.at(\"output\")"),
+    ("lab/experiments/src/huge_pages/programs.rs", "self.at(\"stats.json\")"),
+    ("lab/experiments/src/reproduce/arm.rs", "\"/proc/self/status\""),
+    ("lab/experiments/src/reproduce/arm.rs", "&library"),
+    ("lab/experiments/src/reproduce/browser.rs", "&program.complaints"),
+    ("lab/experiments/src/reproduce/cell.rs", "&program.complaints"),
+    ("lab/experiments/src/reproduce/cell.rs", "&program.output"),
+    ("lab/experiments/src/reproduce/cell.rs", "output"),
+    ("lab/experiments/src/reproduce/keep.rs", "\"/proc/sys/kernel/hostname\""),
+    ("lab/experiments/src/reproduce/machine.rs", "\"/proc/loadavg\""),
+    ("lab/experiments/src/reproduce/machine.rs", "path"),
+    ("lab/experiments/src/reproduce/redis.rs", "&program.output"),
+    ("see/record/src/sampler.rs", "group.directory().join(\"cgroup.procs\")"),
+];
+
+/// What a text reads whole: the arguments of the calls. One that is passed on by its name, without a call, is "".
+fn read_whole(text: &str) -> Vec<String> {
+    let lines = without_tests(text).map(|line| line.split("//").next().unwrap_or_default());
+    let code: String = lines.map(|line| format!("{}\n", line.trim())).collect();
+    let mut found = Vec::new();
+    for word in ["fs::read", "fs::read_to_string", "io::read_to_string"] {
+        for (at, _) in code.match_indices(word) {
+            let rest = &code[at + word.len()..];
+            if rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+                continue;
+            }
+            if !rest.starts_with('(') {
+                found.push(String::new());
+                continue;
+            }
+            let mut depth = 0;
+            let end = rest.char_indices().find(|(_, c)| {
+                depth += i32::from(*c == '(') - i32::from(*c == ')');
+                depth == 0
+            });
+            let end = end.map_or(0, |(at, _)| at);
+            found.push(rest.get(1..end).unwrap_or_default().to_owned());
+        }
+    }
+    // By an import it has no module before it.
+    if code.split(';').any(|part| {
+        let part = part.trim_start();
+        part.starts_with("use std::fs::") && part.contains("read")
+            || part.starts_with("use std::{") && part.contains("fs::{") && part.contains("read")
+    }) {
+        found.push(String::new());
+    }
+    found
+}
+
+#[test]
+fn what_users_name_is_read_with_a_bound() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (mut found, mut seen) = (Vec::new(), 0);
+    let readers = LADDER.iter().filter(|(wing, _)| *wing != "inside");
+    for (wing, rooms) in readers {
+        // The kernel's files; seeds of a fuzzer; programs of an experiment.
+        for room in rooms.iter().filter(|room| !["kernel", "fuzz", "workloads"].contains(room)) {
+            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
+                let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
+                if !place.ends_with("tests.rs") {
+                    seen += 1;
+                    let whole = read_whole(&fs::read_to_string(&at).unwrap());
+                    found.extend(whole.into_iter().map(|what| (place.clone(), what)));
+                }
+            }
+        }
+    }
+    found.sort_unstable();
+    assert!(seen > 300, "{seen}");
+    let may = READ_WHOLE.map(|(place, what)| (place.to_owned(), what.to_owned()));
+    assert_eq!(found, may, "model::whole");
+}
+
+#[test]
+fn what_is_read_whole_is_found() {
+    let text = "fn a() {\n    std::fs::read(b(c)).unwrap(); // fs::read(x)\n    fs::read_to_string(\n        \
+                \"/proc/x\",\n    );\n    d.map(fs::read);\n    fs::read_dir(e);\n}\n#[cfg(test)]\nmod tests {\n    \
+                fs::read(f);\n}\n";
+    assert_eq!(read_whole(text), ["b(c)", "", "\n\"/proc/x\",\n"]);
+    assert_eq!(read_whole("use std::fs::{self, read};\n"), [""]);
+    assert_eq!(read_whole("use std::fs::{self, File};\n"), [""; 0]);
+}
+
 /// Lines of a function at most, and of a file; tests apart.
 const FUNCTION: usize = 80;
 const FILE: usize = 800;
@@ -166,11 +255,14 @@ fn functions(text: &str) -> Vec<(String, usize)> {
     for (at, line) in lines.iter().enumerate() {
         let body = line.trim_start();
         let Some((before, after)) = body.split_once("fn ") else { continue };
-        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
-        if !before.split_whitespace().all(|word| words.contains(&word)) {
+        let words = ["pub", "const", "async", "unsafe", "safe", "default", "extern", "$vis"];
+        let is_modifier = |word: &str| words.contains(&word) || word.starts_with(['"', '(']);
+        let before = before.replace("pub(", "pub (").replace("in ", "");
+        let end = after.find(|c: char| !c.is_alphanumeric() && !['_', '$'].contains(&c));
+        let (name, rest) = after.split_at(end.unwrap_or(after.len()));
+        if !before.split_whitespace().all(is_modifier) || !rest.starts_with(['(', '<']) {
             continue;
         }
-        let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
         let indent = &line[..line.len() - body.len()];
         // Of a body, or of a declaration over several lines.
         let end = |line: &&str| {
@@ -178,7 +270,9 @@ fn functions(text: &str) -> Vec<(String, usize)> {
             rest.is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
         let one = line.ends_with([';', '}']);
-        let length = if one { 1 } else { 1 + lines[at..].iter().position(end).unwrap_or(0) };
+        // One whose end is not seen is as long as can be.
+        let length = lines[at..].iter().position(end).map_or(usize::MAX, |lines| 1 + lines);
+        let length = if one { 1 } else { length };
         found.push((name.to_owned(), length));
     }
     found
@@ -212,6 +306,12 @@ fn functions_are_measured() {
     let found = functions(text);
     let expected = [("a", 5), ("c", 3), ("d", 1), ("e", 1)];
     assert_eq!(found, expected.map(|(name, lines)| (name.to_owned(), lines)));
+    let odd = "pub(in crate::x) async fn a<T>(\n) {\n}\n    unsafe extern \"C-unwind\" fn b() {\n    $vis fn $c() \
+               {\n    }\nlet f = \"a fn(x)\";\ntype F = fn (u8);\n";
+    let expected = [("a", 3), ("b", 3), ("$c", 2)];
+    assert_eq!(functions(odd), expected.map(|(name, lines)| (name.to_owned(), lines)));
+    // A function that the indentation does not end was one line.
+    assert_eq!(functions("fn a() {\n  b();\n  }\n"), [("a".to_owned(), usize::MAX)]);
 }
 
 /// Crates in which what has a unit has a type.
