@@ -314,8 +314,8 @@ fn level_h_stops_every_kind_of_misuse_and_the_others_what_costs_nothing() {
 
 /// The page says what is caught, and how much of it: the table above, and its sums.
 #[test]
-fn the_page_on_the_heap_says_what_misuse_is_caught() {
-    let page = include_str!("../../../../docs/concepts/heap.md");
+fn the_page_on_misuse_says_what_is_caught() {
+    let page = include_str!("../../../../docs/concepts/heap-misuse.md");
     let cell = |of: &str| match of {
         "c c c" => "yes",
         "c c ?" | "c c m" => "8 B, 4 KiB",
