@@ -9,6 +9,7 @@ extern crate pagemill_launch;
 mod answer;
 mod cli;
 mod policies;
+mod tiers;
 mod values;
 mod verbs;
 

@@ -1,6 +1,6 @@
 //! What comes over a connection: requests for metrics, and replies of a server in the protocols of Redis and memcached.
 
-use pagemill_control::exporter::Request;
+use pagemill_report::exporter::Request;
 use pagemill_workloads::{memcached, resp};
 
 /// The head of a request to the exporter.

@@ -5,6 +5,7 @@
 pub mod comparison;
 pub mod draw;
 pub mod export;
+pub mod exporter;
 pub mod exposition;
 pub mod findings;
 pub mod frame;

@@ -8,7 +8,6 @@ extern crate pagemill_launch;
 pub mod capability;
 pub mod costs;
 pub mod decisions;
-pub mod exporter;
 pub mod fragmentation;
 pub mod governor;
 pub mod heap;

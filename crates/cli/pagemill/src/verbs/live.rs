@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use crate::answer::{self, Layout};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use pagemill_control::tier::presentation;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::suspended::Suspended;
@@ -198,7 +197,7 @@ impl Around {
 
     fn measure(&mut self) -> Surroundings {
         let pressure = self.pressure.since(&self.linux);
-        Surroundings { tiers: presentation::lines(&self.linux), pressure }
+        Surroundings { tiers: crate::tiers::lines(&self.linux), pressure }
     }
 }
 

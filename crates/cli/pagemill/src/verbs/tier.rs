@@ -24,7 +24,7 @@ use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, LatencySource, SOURCES};
 use pagemill_control::tier::trackers::Track;
-use pagemill_control::tier::{Tiers, doctor, presentation, replay, status};
+use pagemill_control::tier::{Tiers, doctor, replay, status};
 use pagemill_launch::exit::{self, Exit};
 
 /// What `tier-doctor` is in JSON.
@@ -196,11 +196,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 pagemill_launch::stdio::is_verbatim();
                 print!("{}", status::prometheus(&nodes, &daemons));
             } else {
-                let text = || presentation::text(&nodes, &daemons);
+                let text = || crate::tiers::text(&nodes, &daemons);
                 answer::tell(
                     *json,
                     &TIER_STATUS_LAYOUT,
-                    || presentation::json(&nodes, &daemons),
+                    || crate::tiers::json(&nodes, &daemons),
                     text,
                 )?;
             }

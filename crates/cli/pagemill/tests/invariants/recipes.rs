@@ -163,7 +163,7 @@ const KINDS: [Kind; 10] = [
             ("recorders::samples", "mappings"),
             ("recorders::sites", "mappings"),
             ("see/live/src/feed/attached.rs", "faults"),
-            ("steer/control/src/exporter.rs", "faults"),
+            ("see/report/src/exporter.rs", "faults"),
         ],
     },
 ];

@@ -14,7 +14,6 @@ pub mod daemon;
 pub mod doctor;
 pub mod latency;
 pub mod pages;
-pub mod presentation;
 pub mod probe;
 pub mod replay;
 pub mod status;

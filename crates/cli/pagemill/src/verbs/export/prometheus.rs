@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use pagemill_control::exporter::{self, ExportScope, Exporter};
+use pagemill_control::tier::status;
+use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{ENDS, Signals};
-use pagemill_kernel::settings::cgroup;
+use pagemill_kernel::settings::{cgroup, loan};
 use pagemill_launch::exit::{self, Exit};
 use pagemill_launch::files::NewFile;
 use pagemill_model::{Pid, whole};
+use pagemill_report::exporter::{self, ExportScope, Exporter};
 
 /// What such a page begins with: a file that does is replaced without being asked.
 const BEGINS: &[u8] = b"# HELP pagemill_";
@@ -61,7 +63,7 @@ fn written(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Ex
     let groups: pagemill_kernel::Result<Vec<PathBuf>> =
         arguments.cgroup.iter().map(|name| cgroup::find(&linux, name)).collect();
     let which = ExportScope { pids: arguments.pid.clone(), groups: groups? };
-    let mut exporter = Exporter::new(&linux, which, arguments.listen.is_some())?;
+    let mut exporter = Exporter::new(&linux, which, arguments.listen.is_some(), of_tiers)?;
     if let Some(address) = arguments.listen {
         for (pid, why) in exporter.untimed() {
             eprintln!("pagemill: page faults of process {pid} are counted and not timed: {why}");
@@ -81,6 +83,12 @@ fn written(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Ex
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Metrics of memory nodes and of daemons.
+fn of_tiers(linux: &Linux) -> String {
+    let nodes = linux.memory_nodes().unwrap_or_default();
+    status::prometheus(&nodes, &status::all(&loan::directory(linux)))
 }
 
 /// Puts the page in the place of the one before, whole; readable to all, for it is another user's to collect.

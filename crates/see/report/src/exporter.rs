@@ -1,4 +1,5 @@
-//! Metrics of processes, cgroups, free memory and tiers for Prometheus: a page each time that one is asked for.
+//! Metrics of processes, cgroups and free memory for Prometheus, and what its maker adds: a page each time that one is
+//! asked for.
 //!
 //! Which processes: those that are named, those of cgroups that are named, or, where nothing is, those that run on
 //! pagemill's heap. A process is looked at as `record --with heap` does; page faults are counted by the kernel's
@@ -18,7 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::settings::cgroup::{self, Group};
-use pagemill_kernel::{Error, Kind, Linux, settings::loan};
+use pagemill_kernel::{Error, Kind, Linux};
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::{Event, HeapSample, Nanos, Pid};
 use pagemill_record::free_memory::FreeMemory;
@@ -29,8 +30,6 @@ use pagemill_record::sampler::Sampler;
 
 pub use http::{Request, Resource, serve};
 use snapshot::ProcessSnapshot;
-
-use crate::tier::status;
 
 /// Rows of single faults are not needed: this is longer than any.
 const NO_ROWS: Nanos = Nanos(1 << 62);
@@ -71,19 +70,28 @@ pub struct Exporter {
     watched: BTreeMap<Pid, Watched>,
     /// Processes whose faults cannot be timed, and why.
     untimed: Vec<(Pid, String)>,
+    /// Metrics that each page ends with.
+    further: fn(&Linux) -> String,
 }
 
 impl Exporter {
-    /// Will look at these. `timed`: time the page faults of named processes, from now on.
+    /// Will look at these. `timed`: time the page faults of named processes, from now on. Each page ends with
+    /// `further` metrics.
     ///
     /// Fails if a named process is not there, or may not be looked into.
-    pub fn new(linux: &Linux, which: ExportScope, timed: bool) -> Result<Self> {
+    pub fn new(
+        linux: &Linux,
+        which: ExportScope,
+        timed: bool,
+        further: fn(&Linux) -> String,
+    ) -> Result<Self> {
         let mut exporter = Self {
             linux: linux.clone(),
             which,
             timed,
             watched: BTreeMap::new(),
             untimed: Vec::new(),
+            further,
         };
         for pid in exporter.which.pids.clone() {
             if exporter.watch(pid)?.is_none() {
@@ -186,9 +194,7 @@ impl Exporter {
         let mut page = metrics::of_processes(&looks);
         page.append(metrics::of_groups(&groups));
         page.append(metrics::of_machine(&self.linux, free.as_ref()));
-        let nodes = self.linux.memory_nodes().unwrap_or_default();
-        let daemons = status::all(&loan::directory(&self.linux));
-        page.finish() + &status::prometheus(&nodes, &daemons)
+        page.finish() + &(self.further)(&self.linux)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::exposition::Metric::{Counter, Gauge};
+use crate::exposition::{Buckets, Exposition, Row, labels};
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::process::psi::{self, Resource};
@@ -10,8 +12,6 @@ use pagemill_kernel::{Linux, page_size};
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, HeapSample, Nanos, Order};
 use pagemill_record::free_memory::FreeMemory;
-use pagemill_report::exposition::Metric::{Counter, Gauge};
-use pagemill_report::exposition::{Buckets, Exposition, Row, labels};
 
 use super::snapshot::ProcessSnapshot;
 

@@ -1,11 +1,11 @@
-//! Both views of the tiers, the kernel's and the daemons', as text and JSON.
+//! Both views of the tiers, the kernel's and the daemons', as text and JSON: what `tier status` and `live` show.
 
 use pagemill_kernel::nodes::Node;
 use pagemill_kernel::{Linux, settings::loan};
 use pagemill_model::Bytes;
 use serde_json::{Value, json};
 
-use super::status::{Status, all};
+use pagemill_control::tier::status::{Status, all};
 
 /// As JSON.
 pub fn json(nodes: &[Node], daemons: &[Status]) -> Value {
