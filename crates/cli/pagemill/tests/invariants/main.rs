@@ -9,7 +9,7 @@
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
 //! | no verb imports a verb, no file travels between crates, modules import in no circle | each can be moved alone |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
-//! | a member of a kind is imported by its registry only, and each kind has a recipe of at most three files | the same |
+//! | a member of a kind is imported by its registry only, and the recipe of a kind has three files at most | the same |
 //! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
 //! | pages, sources, scripts and settings have at most 120 columns, links lead somewhere | people read them |
 //! | the README and a page of the guide have at most 600 words | the same |
