@@ -251,6 +251,10 @@ fn wrong_usage_is_125_for_a_wrapper_and_2_otherwise() {
     let (code, _, err) = run(pagemill().arg("record"));
     assert_eq!(code, Some(2));
     assert!(err.contains("-p PID"), "{err}");
+    // It was passed over in silence.
+    let (code, _, err) = run(pagemill().args(["record", "--spike", "5ms", "--", "true"]));
+    assert_eq!(code, Some(125));
+    assert!(err.contains("--spike is about page faults (add: --with faults)"), "{err}");
     for options in [["--with", "accesses,heap"], ["--granule", "8K"], ["--budget", "2x"]] {
         let with = ["record", "--with", "accesses"];
         let with = if options[0] == "--granule" { &with[..] } else { &with[..1] };

@@ -86,6 +86,8 @@ impl RunObservation {
     /// Of looks at a run.
     pub fn of(looks: Vec<Memory>) -> Self {
         let peak = looks.iter().max_by_key(|look| look.bytes).copied().unwrap_or_default();
+        let threads = looks.iter().map(|look| look.threads).max().unwrap_or_default();
+        let peak = Memory { threads, ..peak };
         let mean = run_memory::mean(&looks).unwrap_or(0.0);
         Self { peak, mean, looks, ..Self::default() }
     }
@@ -292,10 +294,11 @@ impl RunObservation {
                 );
                 Estimate::up_to(self.share(most.min(anonymous)), 1.0, why)
             }
-            None => Estimate::up_to(self.share(anonymous), 1.0, UNKNOWN),
+            None => Estimate::up_to(self.share(self.readings.in_heap(anonymous)), 1.0, UNKNOWN),
         };
         let likely = match self.asked() {
-            Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces),
+            // Of two pages that are laid over each other one goes.
+            Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces / 2),
             Some(malloc) => self.share(malloc.returnable),
             None if merges => most.memory,
             None => most.memory / 2.0,
@@ -326,7 +329,7 @@ impl RunObservation {
             let why = format!("its malloc holds {whole} free in whole pages");
             return Estimate::up_to(pages(malloc), 0.0, why);
         }
-        let most = self.share(self.peak.anonymous);
+        let most = self.share(self.readings.in_heap(self.peak.anonymous));
         Estimate::up_to(most, 0.0, why).likely(self.asked().map_or(most / 2.0, pages))
     }
 
@@ -420,7 +423,7 @@ mod tests {
             pages(&busy) < 0.01 && busy.given_back("").memory > 0.9,
             "it may be more while it works"
         );
-        assert!(busy.other_malloc(false).likely < 0.01 && busy.other_malloc(true).likely > 0.7);
+        assert!(busy.other_malloc(false).likely < 0.01 && busy.other_malloc(true).likely > 0.35);
         let rests = RunObservation { user: 0.1, ..busy.clone() };
         assert!(rests.given_back("").memory < 0.01, "it is as it was seen most of the time");
         // A heap that was small when it was asked tells nothing of what came.

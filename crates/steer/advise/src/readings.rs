@@ -22,6 +22,8 @@ pub struct Readings {
     pub last: f64,
     /// The most anonymous memory that it had when it was read, bytes.
     pub anonymous: u64,
+    /// The size of its malloc's heap then, bytes.
+    pub heap: u64,
 }
 
 impl Readings {
@@ -42,9 +44,16 @@ impl Readings {
         self.times >= Self::ENOUGH && self.last >= seconds / 2.0
     }
 
+    /// Of so much anonymous memory at its highest what its malloc's heap may have had: all of it, if it was never read.
+    pub fn in_heap(&self, peak: u64) -> u64 {
+        peak.saturating_sub(self.anonymous).saturating_add(self.heap).min(peak)
+    }
+
     /// Adds a reading.
     pub(crate) fn add(&mut self, look: &Memory, free: MallocFree, rests: bool) {
-        self.anonymous = self.anonymous.max(look.anonymous);
+        if look.anonymous >= self.anonymous {
+            (self.anonymous, self.heap) = (look.anonymous, free.heap);
+        }
         let most = if rests { &mut self.rest } else { &mut self.work };
         if most.is_none_or(|most| free.free >= most.free) {
             *most = Some(free);
@@ -154,6 +163,12 @@ mod tests {
         readings.add(&look(0.7), free(30), true);
         assert_eq!((readings.free(true), readings.free(false)), (Some(free(30)), Some(free(60))));
         assert!(readings.throughout(1.2) && !readings.throughout(1.3), "{readings:?}");
-        assert_eq!(readings.anonymous, 100 << 20);
+        assert_eq!((readings.anonymous, readings.heap), (100 << 20, 90 << 20));
+        assert_eq!(
+            readings.in_heap(110 << 20),
+            100 << 20,
+            "what came after the last reading may be in it"
+        );
+        assert_eq!(Readings::default().in_heap(7), 7);
     }
 }

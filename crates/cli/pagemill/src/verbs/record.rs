@@ -66,6 +66,12 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
         return Ok(Exit::Code(arguments.wrong_usage()));
     }
+    if arguments.spike.is_some() && !arguments.records(faults::KIND.name) {
+        eprintln!(
+            "pagemill: nothing is recorded: --spike is about page faults (add: --with faults)"
+        );
+        return Ok(Exit::Code(arguments.wrong_usage()));
+    }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
     let signals = Signals::block(&ignored)?;
