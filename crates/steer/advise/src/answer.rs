@@ -712,8 +712,8 @@ mod tests {
         Advice::of(vec!["true".into()], &options(), RunObservation::default(), base, arms)
     }
 
-    /// A server rested for most of its turn, so "time is the same" stood over 5.9 % more CPU time, and what opens a side
-    /// channel was named without that.
+    /// A server rested for most of its turn, so "time is the same" stood over 5.9 % more CPU time, and what opens a
+    /// side channel was named without that.
     #[test]
     fn what_a_lever_costs_is_in_its_sentence_and_what_it_is_above_what_to_type() {
         let mut advice = advice(&[(100.0, 1.0); 3], &[(State::Tried, &[(60.0, 1.06); 3])]);
@@ -722,8 +722,8 @@ mod tests {
         advice.arms[0].runs = advice.arms[0].runs.iter().map(timed).collect();
         let Advice { words, options, seen, arms, .. } = advice;
         let advice = Advice::of(words, &options, seen, base, arms);
-        let says = "one arena brings 40 % less memory in the mean (60.0 MiB of 100.0 MiB), for 6.0 % more CPU time; time \
-                    is the same as far as these runs tell";
+        let says = "one arena brings 40 % less memory in the mean (60.0 MiB of 100.0 MiB), for 6.0 % more CPU time; \
+                    time is the same as far as these runs tell";
         assert!(advice.conclusion().starts_with(says), "{}", advice.conclusion());
         let text = advice.text();
         let what = format!("\none arena: {}\nuse: ", REGISTRY[0].what());
