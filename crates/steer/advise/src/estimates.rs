@@ -465,7 +465,14 @@ impl Estimates {
                 let (name, up_to) = (lever.name(), memory * 100.0);
                 match *likely >= WORTH {
                     true => {
-                        format!("{name} may bring most: up to {up_to:.0} % of its memory ({why})")
+                        let likely = likely * 100.0;
+                        let by = match up_to - likely < 1.0 {
+                            true => format!("up to {up_to:.0} % of its memory"),
+                            false => format!(
+                                "likely {likely:.0} % of its memory, {up_to:.0} % at the most"
+                            ),
+                        };
+                        format!("{name} may bring most: {by} ({why})")
                     }
                     false => format!(
                         "no lever is likely to bring {:.0} % of its memory; {name} may, up to {up_to:.0} % ({why})",
@@ -699,8 +706,8 @@ mod tests {
             *start = Ok(Start::default());
         }
         let text = glance.text();
-        let begin = "process 7 (python3): compacting heap may bring most: up to 90 % of its memory (free in whole \
-                     pages 4.0 KiB, ";
+        let begin = "process 7 (python3): compacting heap may bring most: likely 44 % of its memory, 90 % at the \
+                     most (free in whole pages 4.0 KiB, ";
         assert!(text.starts_with(begin), "{text}");
         let shares: Vec<f64> =
             glance.ranked().iter().map(|(_, estimate, _)| estimate.memory).collect();
@@ -738,7 +745,10 @@ mod tests {
             glance.conclusion()
         };
         let both = told(70);
-        assert!(both.starts_with("compacting heap may bring most: up to 76 %"), "{both}");
+        assert!(
+            both.starts_with("compacting heap may bring most: likely 35 % of its memory, 76 %"),
+            "{both}"
+        );
         assert!(both.contains("; 98 % could live in slower memory (not accessed in"), "{both}");
         let none = told(0);
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
