@@ -355,6 +355,7 @@ impl Recorded {
         }
         let mut seen = RunObservation::of(looks);
         seen.seconds = seen.looks.last().map_or(0.0, |look| look.seconds);
+        seen.recorded = true;
         if let Some((first, last)) = cpu {
             seen.user = last.saturating_sub(first) as f64 / 1e9;
         }
@@ -381,7 +382,7 @@ impl Recorded {
             _ => "modelled below, from its accesses".into(),
         });
         let mut notes = vec![
-            "a recording has no page faults' share of CPU time here: all of it counts as the program's"
+            "what of its CPU time page faults took is not in a recording: all of it counts as the program's"
                 .into(),
         ];
         if seen.allocator.is_some_and(|has| [Allocator::Pagemill, PLAIN].contains(&has)) {

@@ -34,6 +34,8 @@ pub struct RunObservation {
     pub system: f64,
     /// Page faults.
     pub faults: u64,
+    /// Whether a recording tells of it, which does not say what part of CPU time the kernel took, nor page faults.
+    pub recorded: bool,
     /// Memory at its highest.
     pub peak: Memory,
     /// Mean memory, bytes.
@@ -126,12 +128,14 @@ impl RunObservation {
             0 => "not seen: it ended before it was looked at".to_owned(),
             most => format!("{} at its highest: {}", bytes(most as f64), parts.join(", ")),
         };
-        let mut text = format!(
-            "{what:<12}{}: {} user, {} system, {faults} page faults\nmemory      {memory}",
-            seconds(*time),
-            seconds(*user),
-            seconds(*system)
-        );
+        let used = match self.recorded {
+            true => format!("{} of CPU time", seconds(*user)),
+            false => {
+                let [user, system] = [user, system].map(|time| seconds(*time));
+                format!("{user} user, {system} system, {faults} page faults")
+            }
+        };
+        let mut text = format!("{what:<12}{}: {used}\nmemory      {memory}", seconds(*time));
         if let Some(charge) = self.charge {
             text.push_str(&format!(
                 "\n            {} charged to its control group at the peak (files that others use are charged to them)",
@@ -214,8 +218,8 @@ impl RunObservation {
         json!({
             "seconds": seconds,
             "user_seconds": user,
-            "system_seconds": system,
-            "page_faults": faults,
+            "system_seconds": (!self.recorded).then_some(system),
+            "page_faults": (!self.recorded).then_some(faults),
             "mean_bytes": mean,
             "peak_bytes": peak.bytes,
             "cgroup_peak_bytes": charge,
@@ -476,6 +480,19 @@ mod tests {
         let little = MallocFree { heap: 132 << 10, free: 131 << 10, returnable: 0, pieces: 0 };
         let rest = "\n            8.9 MiB are not in that heap: blocks that are mapped by themselves, or not malloc's";
         assert!(told(little).ends_with(rest), "{}", told(little));
+    }
+
+    /// Of a recording it said "0.0 ms system, 0 page faults", which nobody knows.
+    #[test]
+    fn what_a_recording_does_not_have_is_not_told_as_none() {
+        let recorded = RunObservation { recorded: true, user: 1.5, ..seen(100 << 20, 0) };
+        assert!(
+            recorded
+                .text("looked at", None)
+                .starts_with("looked at   0.0 ms: 1.50 s of CPU time\n")
+        );
+        let told = recorded.json(None);
+        assert!(told["page_faults"].is_null() && told["system_seconds"].is_null(), "{told}");
     }
 
     /// Of a recording it said that "its memory is small, or it ends soon".

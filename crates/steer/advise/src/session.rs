@@ -630,6 +630,12 @@ impl<'a> Session<'a> {
             ));
         }
         let counted = self.stage.target.linux.vmstat().unwrap_or_default();
+        if self.digests.len() > 1 {
+            notes.push(
+                "what it prints is not the same each time: whether a lever changes it is not told"
+                    .into(),
+            );
+        }
         let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
         notes.extend(free.and_then(|free| free.note(self.seen.peak.anonymous, &counted)));
         notes.extend(self.warmth.map(Warmth::note));
