@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::arm::{Arm, State};
 use crate::estimates::grouped;
 use crate::lever::Start;
-use crate::observation::{RunObservation, bytes, seconds, wrapped};
+use crate::observation::{RunObservation, bytes, percent, seconds, wrapped};
 use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing};
 use crate::session::{Advice, NOT_ASKED};
 
@@ -27,15 +27,10 @@ const COLUMNS: [(Quantity, &str, &str); 7] = [
 /// A figure in words.
 fn figure(quantity: Quantity, value: f64) -> String {
     match quantity {
-        Quantity::Mean | Quantity::Peak | Quantity::Charge => bytes(value),
+        Quantity::Mean | Quantity::Whole | Quantity::Peak | Quantity::Charge => bytes(value),
         Quantity::Cpu | Quantity::Wall | Quantity::Waited => seconds(value),
         Quantity::Metric | Quantity::Counted(_) => pagemill_report::draw::chart::number(value),
     }
-}
-
-/// A change in percent.
-fn percent(ratio: f64) -> String {
-    format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
 pub(crate) fn changed(change: &Change) -> String {

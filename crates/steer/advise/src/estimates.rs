@@ -375,7 +375,7 @@ impl Recorded {
         let rows = meta.parts.get("touched").map_or(0, |parts| parts.rows);
         seen.not_marked = Some(match rows {
             0 | 1 => format!(
-                "its accesses were not recorded: pagemill record --with accesses,heap -o rec -- {}, then pagemill \
+                "its accesses were not recorded: pagemill record --with accesses -o rec -- {}, then pagemill \
                  advise rec",
                 Start::default().line(&words)
             ),
@@ -810,7 +810,7 @@ mod tests {
             let mut levers = glance.levers.into_iter();
             levers.find(|(lever, ..)| lever.name() == SlowerMemory.name()).unwrap().1.why
         };
-        let way = "pagemill record --with accesses,heap -o rec -- /bin/sh x";
+        let way = "pagemill record --with accesses -o rec -- /bin/sh x";
         assert!(
             why(0).starts_with(&format!("its accesses were not recorded: {way}")),
             "{}",

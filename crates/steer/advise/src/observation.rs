@@ -392,6 +392,11 @@ pub(crate) fn bytes(value: f64) -> String {
     Bytes(value.max(0.0) as u64).to_string().trim().to_owned()
 }
 
+/// A change in percent.
+pub(crate) fn percent(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
 /// A time in words.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{:.1} ms", value * 1e3) } else { format!("{value:.2} s") }

@@ -34,6 +34,10 @@
 //! half a percent of one CPU. In the same way memory is judged in shares of 16 MiB where it is less: 5 % of what a
 //! shell takes is a page table, and how much of its tenth of a second it shared with a child.
 //!
+//! Mean memory begins where a run is first at nine tenths of its highest. Of several peaks that are nearly as high a
+//! lever may make another the highest, and the mean another's; so what falls by that mean has to fall by half of what
+//! is worth it in the mean of the whole run, too: else it is out.
+//!
 //! Where time is not CPU time, it is longer while others have the CPUs. How long the threads of a run were ready and
 //! waited is known (`/proc/PID/task/*/schedstat`); with `w` the share of that in the time that they were ready, medians
 //! of all runs, a fall of time is judged times `(1 - w_lever) / (1 - w_base)` if that is above 1: what a lever only
@@ -134,6 +138,8 @@ pub(crate) struct Gross {
 pub struct Figures {
     /// Mean memory over the run, bytes.
     pub mean: Option<f64>,
+    /// The same with the time in which it grows, bytes.
+    pub whole: Option<f64>,
     /// The most memory of a look, bytes.
     pub peak: Option<f64>,
     /// CPU time, seconds.
@@ -157,6 +163,8 @@ pub struct Figures {
 pub enum Quantity {
     /// Mean memory.
     Mean,
+    /// Mean memory of the whole run.
+    Whole,
     /// Peak memory.
     Peak,
     /// CPU time.
@@ -178,6 +186,7 @@ impl Quantity {
     pub fn of(self, run: &Figures) -> Option<f64> {
         match self {
             Self::Mean => run.mean,
+            Self::Whole => run.whole,
             Self::Peak => run.peak,
             Self::Cpu => run.cpu,
             Self::Wall => run.wall,
@@ -568,7 +577,8 @@ impl Judge<'_> {
             let told = aim != Aim::Memory || self.is_told_of_time(bound.runs);
             bound.low > limit && (told || self.is_gross(lever, bound, limit, true))
         };
-        if fall.low > enough || bound.is_some_and(passed) {
+        let elsewhere = fall.high < enough && !self.falls_as_a_whole(lever, aim);
+        if fall.low > enough || bound.is_some_and(passed) || elsewhere {
             Standing::Out
         } else if fall.high < enough
             && bound.is_none_or(kept)
@@ -578,6 +588,16 @@ impl Judge<'_> {
         } else {
             Standing::Open
         }
+    }
+
+    /// Whether a fall of mean memory is also one of the whole run's, by half of what is worth it: of several peaks that
+    /// are nearly as high, one lever may make another the highest, and the mean begin elsewhere.
+    fn falls_as_a_whole(&self, lever: usize, aim: Aim) -> bool {
+        let median = self.runs.median(None, Quantity::Whole).unwrap_or(0.0);
+        let small = (self.criteria.small - median).max(0.0);
+        let whole = || self.runs.change_beside(lever, Quantity::Whole, small);
+        aim != Aim::Memory
+            || whole().is_none_or(|whole| whole.ratio < 1.0 - self.criteria.worth / 2.0)
     }
 
     /// Whether few runs show that a lever is far beyond `limit` in a quantity: of time that others made longer for it,
@@ -647,7 +667,9 @@ impl Judge<'_> {
         let told =
             |fall: &Change| fall.runs >= LEAST && fall.ratio.ln() + PLAUSIBLE * fall.error < 0.0;
         let told = (0..standings.len()).filter_map(fall).filter(|(_, fall)| told(fall));
-        let worth = told.filter(|(_, fall)| fall.ratio < 1.0 - self.criteria.worth);
+        let worth = told.filter(|(lever, fall)| {
+            fall.ratio < 1.0 - self.criteria.worth && self.falls_as_a_whole(*lever, aim)
+        });
         worth.min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)).map(|(lever, _)| lever)
     }
 
@@ -663,7 +685,7 @@ impl Judge<'_> {
             let told = self.is_told_of_fall(lever, aim, fall);
             let falls = told && fall.ratio < 1.0 - NOTABLE && fall.high < 1.0;
             let passes = bound.is_none_or(|bound| self.may_be_kept(bound));
-            (falls && passes).then_some((lever, fall.ratio))
+            (falls && passes && self.falls_as_a_whole(lever, aim)).then_some((lever, fall.ratio))
         };
         let all = (0..self.runs.levers.len()).filter_map(brings);
         all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(lever, _)| lever)
@@ -678,6 +700,7 @@ impl Judge<'_> {
             // One that is not chosen may be told of, with its runs.
             let tried = !within || (self.is_told_of_fall(*lever, aim, fall) && !given_up);
             let kept = bound.is_none_or(|bound| self.may_be_kept(bound));
+            let falls = falls && self.falls_as_a_whole(*lever, aim);
             (tried && falls && kept == within).then_some((*lever, fall.ratio))
         };
         let good: Vec<(usize, f64)> =

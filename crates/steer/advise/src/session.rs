@@ -1,5 +1,7 @@
 //! A session: the command is looked at, levers are tried round by round, within a time, until the rule says stop.
 
+mod notes;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -22,7 +24,7 @@ use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
 use crate::observation::{Cold, MUCH, RunObservation};
 use crate::pace::{Candidate, Pace};
-use crate::rule::{COUNTED, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};
@@ -569,82 +571,6 @@ impl<'a> Session<'a> {
             }
         }
     }
-
-    /// Whether some run had huge pages.
-    fn has_seen_huge_pages(&self) -> bool {
-        let share = COUNTED.iter().position(|name| *name == "huge_share");
-        let mut runs = self.arms.iter().flat_map(|arm| &arm.runs).chain(&self.base);
-        runs.any(|run| share.and_then(|share| run.counted[share]).is_some_and(|share| share > 0.0))
-    }
-
-    /// What is to be known beside the figures.
-    fn notes(&self) -> Vec<String> {
-        let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
-        let runs = Runs { base: &self.base, levers: &levers, out: &out };
-        let mut notes = Vec::new();
-        let noise = |quantity| runs.noise(quantity).map(|noise| noise * 100.0);
-        if let (Some(wall), Some(cpu)) = (noise(Quantity::Wall), noise(Quantity::Cpu))
-            && runs.time() == Quantity::Cpu
-        {
-            notes.push(format!(
-                "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time \
-                 here"
-            ));
-        }
-        if runs.time() == Quantity::Cpu && runs.idle() > 0.0 {
-            notes.push(
-                "it sleeps most of its time: CPU time is judged in shares of a quarter of its wall time".into(),
-            );
-        }
-        let waiting = runs.waiting(None) * 100.0;
-        if waiting > self.options.worth * 100.0 {
-            notes.push(format!(
-                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, \
-                 or it \
-                 has more threads than CPUs"
-            ));
-        }
-        let worth = self.options.worth;
-        if let Some(time) = runs.judged_noise().filter(|noise| *noise > worth) {
-            let percent = time * 100.0;
-            notes.push(format!(
-                "runs of the same differ by {percent:.1} % in time: a quieter machine, or more time (--within), \
-                 tells more"
-            ));
-        }
-        // What is little is judged in shares of more.
-        let little = runs.median(None, Quantity::Mean).is_none_or(|mean| mean < SMALL);
-        if let Some(memory) =
-            noise(Quantity::Mean).filter(|noise| *noise > worth * 100.0 && !little)
-        {
-            notes.push(format!(
-                "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed \
-                 and \
-                 input help; more runs, --within, tell more)"
-            ));
-        }
-        if self.batch > 1 {
-            notes.push(format!(
-                "a run is {} of the command, which ends at once: its memory is seen in few moments",
-                self.batch
-            ));
-        }
-        let counted = self.stage.target.linux.vmstat().unwrap_or_default();
-        if self.digests.len() > 1 {
-            notes.push(
-                "what it prints is not the same each time: whether a lever changes it is not told"
-                    .into(),
-            );
-        }
-        let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
-        notes.extend(free.and_then(|free| free.note(self.seen.peak.anonymous, &counted)));
-        notes.extend(self.warmth.map(Warmth::note));
-        notes.extend(self.stage.target.lent());
-        if !self.failed.is_empty() {
-            notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
-        }
-        notes
-    }
 }
 
 /// Of the share in which a command waits for a CPU, what is not for its own threads, of which there are so many.
@@ -730,6 +656,7 @@ fn merged(mut runs: Vec<Run>) -> Run {
     let last = all.figures;
     all.figures = Figures {
         mean: pagemill_analysis::statistics::mean(&seen),
+        whole: sum(Quantity::Whole, last.whole),
         peak: most(Quantity::Peak, last.peak),
         charge: most(Quantity::Charge, last.charge),
         cpu: sum(Quantity::Cpu, last.cpu),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_control::run_cost::timed;
-use pagemill_control::run_memory::{Memory, Watch, mean};
+use pagemill_control::run_memory::{Memory, Watch, mean, whole_mean};
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::{
@@ -160,8 +160,7 @@ impl Stage<'_> {
             seen.looks.into_iter().filter(|look| look.seconds >= from).collect();
         // A run of which nearly nothing was seen says nothing of its memory.
         let told = looks.len() >= FEWEST;
-        let (mut used, mut wall) = (run.used, run.took);
-        let mut said = vec![&out, &err];
+        let (mut used, mut wall, mut said) = (run.used, run.took, vec![&out, &err]);
         if let Some(asked) = &asked {
             (used, wall) = (asked.used, asked.wall);
             said = asked.said.iter().collect();
@@ -172,6 +171,7 @@ impl Stage<'_> {
         let complaint = lines.find(|line| !line.is_empty());
         let figures = Figures {
             mean: mean(&looks).filter(|_| told),
+            whole: whole_mean(&looks).filter(|_| told),
             peak: looks.iter().map(|look| look.bytes as f64).reduce(f64::max).filter(|_| told),
             cpu: Some((used.user + used.system + merged).as_secs_f64()),
             wall: Some(wall.as_secs_f64()),

@@ -152,7 +152,16 @@ const NEAR: f64 = 0.9;
 pub fn mean(looks: &[Memory]) -> Option<f64> {
     let most = looks.iter().map(|look| look.bytes).max()?;
     let near = looks.iter().position(|look| look.bytes as f64 >= most as f64 * NEAR)?;
-    let looks = &looks[near..=ending(looks).max(near)];
+    over(&looks[near..=ending(looks).max(near)])
+}
+
+/// The mean over time from the first look on, to where it begins to end, bytes: how long it takes to grow is in it, and
+/// which of several peaks is the highest is not. None without a look.
+pub fn whole_mean(looks: &[Memory]) -> Option<f64> {
+    looks.get(..=ending(looks)).and_then(over)
+}
+
+fn over(looks: &[Memory]) -> Option<f64> {
     let (first, last) = (looks.first()?, looks.last()?);
     let span = last.seconds - first.seconds;
     if span <= 0.0 {

@@ -327,15 +327,16 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
         answer::print(&ADVISE_ESTIMATES_LAYOUT, answer)?;
         return Ok(Exit::Ok);
     }
-    let mut text = match &seen {
-        Some(seen) => seen.text(),
+    let told = told.unwrap_or_default();
+    let text = match &seen {
+        Some(seen) => format!("{}{told}", seen.text()),
         None => format!(
-            "{} has no samples of memory: what levers may bring is not estimated (another recording, --with \
+            "{}\n{} has no samples of memory: what levers may bring is not estimated (another recording, --with \
              heap,hugepages, tells)\n",
+            told.trim_start(),
             path.display()
         ),
     };
-    text.push_str(&told.unwrap_or_default());
     pagemill_launch::stdio::stdout(&text);
     Ok(Exit::Ok)
 }

@@ -363,6 +363,21 @@ fn three_runs_tell_what_takes_half_the_time() {
 }
 
 /// By the first of two runs as it is alone, which met a busy neighbour, all levers took less time.
+/// Of a program that executes two others one after the other, now one heap and now another took a fifth less from the
+/// higher of the two peaks on, and none of them over the whole run.
+#[test]
+fn a_mean_that_begins_at_another_peak_is_no_gain() {
+    let arm = |mean: f64, whole: f64| {
+        let run = |noise: f64| Figures { whole: Some(whole * noise), ..figures(mean * noise, 2.0) };
+        [1.0, 1.004, 0.997].map(run).to_vec()
+    };
+    let judge = |whole: f64| judged(&arm(100.0, 60.0), &[arm(80.0, whole)], &CRITERIA);
+    assert_eq!(judge(50.0).choice, Some((0, Aim::Memory)));
+    let none = judge(60.5);
+    assert_eq!((none.choice, none.perhaps, none.nearest), (None, None, None));
+    assert_eq!((none.standings, none.stop), (vec![Standing::Out], true));
+}
+
 /// Of random reads in memory that the host of a virtual machine had partly taken, pages of 64 KiB were named for -40 %
 /// after three runs, where pages of 2 MiB bring -57 %.
 #[test]

@@ -1,0 +1,107 @@
+//! What is to be known of a session beside its figures.
+
+use super::Session;
+use crate::arm::{Arm, given_up, of_levers};
+use crate::observation::percent;
+use crate::rule::{COUNTED, LEAST, Quantity, Runs};
+use crate::session::SMALL;
+use crate::warm::Warmth;
+
+impl Session<'_> {
+    /// Whether some run had huge pages.
+    fn has_seen_huge_pages(&self) -> bool {
+        let share = COUNTED.iter().position(|name| *name == "huge_share");
+        let mut runs = self.arms.iter().flat_map(|arm| &arm.runs).chain(&self.base);
+        runs.any(|run| share.and_then(|share| run.counted[share]).is_some_and(|share| share > 0.0))
+    }
+
+    /// Levers whose fall of mean memory is none of the whole run's.
+    fn at_other_peaks(&self, runs: &Runs<'_>) -> Vec<String> {
+        let worth = self.options.worth;
+        let elsewhere = |(number, arm): (usize, &Arm)| {
+            let [mean, whole] =
+                [Quantity::Mean, Quantity::Whole].map(|quantity| runs.change(number, quantity));
+            let (mean, whole) = (mean?, whole?);
+            let denied = mean.high < 1.0 - worth && whole.ratio > 1.0 - worth / 2.0;
+            (denied && mean.runs >= LEAST).then(|| {
+                format!(
+                    "{}: {} of mean memory is that another of its peaks is the highest; of the whole run it is {}",
+                    arm.lever.name(),
+                    percent(mean.ratio),
+                    percent(whole.ratio)
+                )
+            })
+        };
+        self.arms.iter().enumerate().filter_map(elsewhere).collect()
+    }
+
+    /// What is to be known beside the figures.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
+        let runs = Runs { base: &self.base, levers: &levers, out: &out };
+        let mut notes = Vec::new();
+        let noise = |quantity| runs.noise(quantity).map(|noise| noise * 100.0);
+        if let (Some(wall), Some(cpu)) = (noise(Quantity::Wall), noise(Quantity::Cpu))
+            && runs.time() == Quantity::Cpu
+        {
+            notes.push(format!(
+                "wall time differs by {wall:.1} % between runs of the same, CPU time by {cpu:.1} %: time is CPU time \
+                 here"
+            ));
+        }
+        if runs.time() == Quantity::Cpu && runs.idle() > 0.0 {
+            notes.push(
+                "it sleeps most of its time: CPU time is judged in shares of a quarter of its wall time".into(),
+            );
+        }
+        let waiting = runs.waiting(None) * 100.0;
+        if waiting > self.options.worth * 100.0 {
+            notes.push(format!(
+                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, \
+                 or it \
+                 has more threads than CPUs"
+            ));
+        }
+        let worth = self.options.worth;
+        notes.extend(self.at_other_peaks(&runs));
+        if let Some(time) = runs.judged_noise().filter(|noise| *noise > worth) {
+            let percent = time * 100.0;
+            notes.push(format!(
+                "runs of the same differ by {percent:.1} % in time: a quieter machine, or more time (--within), \
+                 tells more"
+            ));
+        }
+        // What is little is judged in shares of more.
+        let little = runs.median(None, Quantity::Mean).is_none_or(|mean| mean < SMALL);
+        if let Some(memory) =
+            noise(Quantity::Mean).filter(|noise| *noise > worth * 100.0 && !little)
+        {
+            notes.push(format!(
+                "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed \
+                 and \
+                 input help; more runs, --within, tell more)"
+            ));
+        }
+        if self.batch > 1 {
+            notes.push(format!(
+                "a run is {} of the command, which ends at once: its memory is seen in few moments",
+                self.batch
+            ));
+        }
+        let counted = self.stage.target.linux.vmstat().unwrap_or_default();
+        if self.digests.len() > 1 {
+            notes.push(
+                "what it prints is not the same each time: whether a lever changes it is not told"
+                    .into(),
+            );
+        }
+        let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
+        notes.extend(free.and_then(|free| free.note(self.seen.peak.anonymous, &counted)));
+        notes.extend(self.warmth.map(Warmth::note));
+        notes.extend(self.stage.target.lent());
+        if !self.failed.is_empty() {
+            notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
+        }
+        notes
+    }
+}
