@@ -57,7 +57,8 @@
 //! On a machine that is not quiet it takes five runs to say that a lever takes less time, or that it passes a bound of
 //! time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of the
 //! other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth it
-//! is gross, too: three runs tell half of the time.
+//! is gross, too: three runs tell half of the time. It takes five on a quiet machine, too, to say that a bound of time
+//! is passed by less than `NARROW`: whoever would be given up for that may bring all of its memory.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further, while those that are shown, too, are not better by `RIVAL` (at 90 %, by the noise
@@ -109,6 +110,8 @@ const IDLE: f64 = 0.25;
 pub const LEAST: usize = 3;
 /// Runs that show that a lever takes less time where runs of the same differ by more than [`QUIET`].
 const SURE: usize = 5;
+/// A bound of time that is passed by less is not passed before that many runs, on a quiet machine either.
+const NARROW: f64 = 0.05;
 /// Wall time with less noise than this is taken.
 const QUIET: f64 = 0.01;
 
@@ -574,7 +577,8 @@ impl Judge<'_> {
         // That it is kept is believed as that it is passed: at 90 %.
         let kept = |bound: Change| bound.ratio.ln() + DOUBT * bound.error <= limit.ln();
         let passed = |bound: Change| {
-            let told = aim != Aim::Memory || self.is_told_of_time(bound.runs);
+            let sure = bound.runs >= SURE || bound.ratio > limit * (1.0 + NARROW);
+            let told = aim != Aim::Memory || (sure && self.is_told_of_time(bound.runs));
             bound.low > limit && (told || self.is_gross(lever, bound, limit, true))
         };
         let elsewhere = fall.high < enough && !self.falls_as_a_whole(lever, aim);
