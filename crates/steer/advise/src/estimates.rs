@@ -156,9 +156,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     }
     notes.extend(target.lent());
     let may_be_huge = seen.more_huge_pages().time > 0.0;
-    if let (true, Some(free), Ok(counted)) = (may_be_huge, free, linux.vmstat()) {
+    if let (true, Some(free)) = (may_be_huge, free) {
         let small = seen.peak.anonymous.saturating_sub(seen.most_huge());
-        notes.extend(free.note(small, &counted));
+        notes.extend(free.note(linux, small));
     }
     notes.extend(pressure(linux));
     let glance = Estimates::of(format!("process {pid} ({})", after.comm), seen, &target, notes);

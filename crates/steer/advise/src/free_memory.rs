@@ -13,9 +13,9 @@ use crate::observation::bytes;
 #[derive(Clone, Debug)]
 pub(crate) struct FreeMemory {
     /// Bytes.
-    free: u64,
+    pub(crate) free: u64,
     /// Bytes in blocks that a huge page fits into.
-    whole: u64,
+    pub(crate) whole: u64,
     counted: Vmstat,
 }
 
@@ -34,8 +34,9 @@ impl FreeMemory {
     }
 
     /// What is to be known of it, of a command with so many bytes that could be on huge pages; nothing where it had
-    /// blocks for them and memory was not compacted since. `now`: what is counted by now.
-    pub(crate) fn note(&self, anonymous: u64, now: &Vmstat) -> Option<String> {
+    /// blocks for them and memory was not compacted since.
+    pub(crate) fn note(&self, linux: &Linux, anonymous: u64) -> Option<String> {
+        let now = linux.vmstat().unwrap_or_default();
         let stalls = now.since(&self.counted, "compact_stall").unwrap_or(0);
         if anonymous < HUGE || self.whole >= anonymous && stalls == 0 {
             return None;
@@ -76,14 +77,13 @@ mod tests {
     fn memory_in_pieces_is_told_where_huge_pages_would_need_it() {
         let (_then, whole) = machine("256 0 0 0 0 0 0 0 0 0 64", 7);
         let memory = FreeMemory::of(&whole).unwrap();
-        assert_eq!(memory.note(200 << 20, &whole.vmstat().unwrap()), None);
+        assert_eq!(memory.note(&whole, 200 << 20), None);
         let (_later, later) = machine("256 0 0 0 0 0 0 0 0 0 64", 107);
-        let told = memory.note(200 << 20, &later.vmstat().unwrap()).unwrap();
+        let told = memory.note(&later, 200 << 20).unwrap();
         assert!(told.contains("memory was compacted 100 times"), "{told}");
-        assert_eq!(memory.note(1 << 20, &later.vmstat().unwrap()), None, "none fits into that");
+        assert_eq!(memory.note(&later, 1 << 20), None, "none fits into that");
         let (_root, pieces) = machine("25600 0 0 0 0 0 0 0 0 1 0", 7);
-        let told =
-            FreeMemory::of(&pieces).unwrap().note(200 << 20, &pieces.vmstat().unwrap()).unwrap();
+        let told = FreeMemory::of(&pieces).unwrap().note(&pieces, 200 << 20).unwrap();
         assert!(told.contains("of 102.0 MiB 2.0 MiB are in blocks"), "{told}");
         assert!(told.contains("takes 200.0 MiB. Huge"), "{told}");
     }

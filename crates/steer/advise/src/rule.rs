@@ -485,6 +485,14 @@ impl Runs<'_> {
         falls.map(|(fall, _)| fall.ratio).reduce(f64::min).unwrap_or(1.0)
     }
 
+    /// Whether a lever is out for its fall of mean memory is none of the whole run's.
+    pub fn at_another_peak(&self, lever: usize, criteria: &Criteria) -> bool {
+        let judge = Judge { runs: self, criteria, time: self.time() };
+        judge.changes(lever, Aim::Memory).is_some_and(|(fall, _)| {
+            fall.runs >= LEAST && judge.falls_elsewhere(lever, Aim::Memory, fall)
+        })
+    }
+
     /// What the runs so far say.
     pub fn judge(&self, criteria: &Criteria) -> Judgement {
         let judge = Judge { runs: self, criteria, time: self.time() };
@@ -581,7 +589,7 @@ impl Judge<'_> {
             let told = aim != Aim::Memory || (sure && self.is_told_of_time(bound.runs));
             bound.low > limit && (told || self.is_gross(lever, bound, limit, true))
         };
-        let elsewhere = fall.high < enough && !self.falls_as_a_whole(lever, aim);
+        let elsewhere = self.falls_elsewhere(lever, aim, fall);
         if fall.low > enough || bound.is_some_and(passed) || elsewhere {
             Standing::Out
         } else if fall.high < enough
@@ -602,6 +610,11 @@ impl Judge<'_> {
         let whole = || self.runs.change_beside(lever, Quantity::Whole, small);
         aim != Aim::Memory
             || whole().is_none_or(|whole| whole.ratio < 1.0 - self.criteria.worth / 2.0)
+    }
+
+    /// Whether what falls by that much does not do so in the whole run.
+    fn falls_elsewhere(&self, lever: usize, aim: Aim, fall: Change) -> bool {
+        fall.high < 1.0 - self.criteria.worth && !self.falls_as_a_whole(lever, aim)
     }
 
     /// Whether few runs show that a lever is far beyond `limit` in a quantity: of time that others made longer for it,

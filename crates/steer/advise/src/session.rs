@@ -314,7 +314,7 @@ impl<'a> Session<'a> {
         let free = FreeMemory::of(linux);
         let limit_of_group =
             linux.memory_cgroup(Pid::own()).ok().and_then(|group| group.least_limit());
-        let warmth = Warmth::of(linux, seen.peak.bytes, limit_of_group);
+        let warmth = Warmth::of(linux, free.as_ref(), seen.peak.bytes, limit_of_group);
         let arms = arms(stage.target, &seen, options)?;
         Ok(Self {
             shortest: each,

@@ -6,8 +6,10 @@
 
 use anyhow::Result;
 use pagemill_kernel::Linux;
-use pagemill_kernel::memory::anonymous::{self, HUGE, PAGE};
+use pagemill_kernel::memory::anonymous::{self, HUGE};
 use pagemill_model::Bytes;
+
+use crate::free_memory::FreeMemory;
 
 /// The most that is touched, bytes: a second of a slow host.
 const MOST: u64 = 1 << 30;
@@ -26,20 +28,19 @@ pub struct Warmth {
 impl Warmth {
     /// For a command that took `peak` bytes at its highest, in a control group with this limit; none where it is of no
     /// use.
-    pub fn of(linux: &Linux, peak: u64, limit: Option<u64>) -> Option<Self> {
+    pub fn of(
+        linux: &Linux,
+        free: Option<&FreeMemory>,
+        peak: u64,
+        limit: Option<u64>,
+    ) -> Option<Self> {
         if !linux.is_virtual() {
             return None;
         }
-        let blocks = linux.buddyinfo().ok()?;
-        // Free bytes in blocks of this order and above.
-        let free = |least: usize| -> u64 {
-            let zones = blocks.iter().map(|zone| zone.blocks.iter().enumerate().skip(least));
-            zones.flatten().map(|(order, count)| (count << order) * PAGE as u64).sum()
-        };
-        let most = MOST.min(free(0) / PART).min(limit.unwrap_or(u64::MAX) / PART);
+        let FreeMemory { free, whole, .. } = *free?;
+        let most = MOST.min(free / PART).min(limit.unwrap_or(u64::MAX) / PART);
         let huge = HUGE as u64;
         let length = (peak + peak / 4).min(most) / huge * huge;
-        let whole = free(HUGE.ilog2() as usize - PAGE.ilog2() as usize);
         (length > 0).then_some(Self { length, huge: whole >= PART * length })
     }
 
@@ -52,8 +53,7 @@ impl Warmth {
     pub fn note(self) -> String {
         format!(
             "before each run {} were touched and given back: the host of this virtual machine may have taken free \
-             memory, \
-             and what a run costs that has to fetch it back is not in these figures",
+             memory, and what a run costs that has to fetch it back is not in these figures",
             Bytes(self.length)
         )
     }
@@ -79,7 +79,7 @@ mod tests {
     fn as_much_as_the_command_takes_and_no_more_than_there_is_room_for() {
         let (_root, linux) = machine("flags\t\t: fpu hypervisor lahf_lm\n", FREE);
         let mib = |count: u64| count << 20;
-        let warmth = |peak, limit| Warmth::of(&linux, peak, limit);
+        let warmth = |peak, limit| Warmth::of(&linux, FreeMemory::of(&linux).as_ref(), peak, limit);
         assert_eq!(warmth(mib(100), None), Some(Warmth { length: mib(124), huge: true }));
         assert_eq!(warmth(mib(100), Some(mib(128))), Some(Warmth { length: mib(32), huge: true }));
         // 2 GB are free.
@@ -94,7 +94,7 @@ mod tests {
                       500000      0      0      0      0      0      0      0      0      1      0\n";
         let (_root, linux) = machine("flags\t\t: fpu hypervisor\n", pieces);
         assert_eq!(
-            Warmth::of(&linux, 100 << 20, None),
+            Warmth::of(&linux, FreeMemory::of(&linux).as_ref(), 100 << 20, None),
             Some(Warmth { length: 124 << 20, huge: false })
         );
     }
@@ -102,6 +102,6 @@ mod tests {
     #[test]
     fn a_machine_of_ones_own_has_all_of_its_memory() {
         let (_root, linux) = machine("flags\t\t: fpu lahf_lm\n", FREE);
-        assert_eq!(Warmth::of(&linux, 100 << 20, None), None);
+        assert_eq!(Warmth::of(&linux, FreeMemory::of(&linux).as_ref(), 100 << 20, None), None);
     }
 }

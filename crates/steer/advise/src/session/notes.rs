@@ -1,10 +1,9 @@
 //! What is to be known of a session beside its figures.
 
-use super::Session;
+use super::{SMALL, Session, criteria};
 use crate::arm::{Arm, given_up, of_levers};
 use crate::observation::percent;
-use crate::rule::{COUNTED, LEAST, Quantity, Runs};
-use crate::session::SMALL;
+use crate::rule::{COUNTED, Quantity, Runs};
 use crate::warm::Warmth;
 
 impl Session<'_> {
@@ -17,18 +16,15 @@ impl Session<'_> {
 
     /// Levers whose fall of mean memory is none of the whole run's.
     fn at_other_peaks(&self, runs: &Runs<'_>) -> Vec<String> {
-        let worth = self.options.worth;
+        let criteria = criteria(self.options);
         let elsewhere = |(number, arm): (usize, &Arm)| {
-            let [mean, whole] =
-                [Quantity::Mean, Quantity::Whole].map(|quantity| runs.change(number, quantity));
-            let (mean, whole) = (mean?, whole?);
-            let denied = mean.high < 1.0 - worth && whole.ratio > 1.0 - worth / 2.0;
-            (denied && mean.runs >= LEAST).then(|| {
+            let change = |quantity| Some(percent(runs.change(number, quantity)?.ratio));
+            let (mean, whole) = (change(Quantity::Mean)?, change(Quantity::Whole)?);
+            runs.at_another_peak(number, &criteria).then(|| {
                 format!(
-                    "{}: {} of mean memory is that another of its peaks is the highest; of the whole run it is {}",
-                    arm.lever.name(),
-                    percent(mean.ratio),
-                    percent(whole.ratio)
+                    "{}: {mean} of mean memory is that another of its peaks is the highest; of the whole run it is \
+                     {whole}",
+                    arm.lever.name()
                 )
             })
         };
@@ -58,8 +54,7 @@ impl Session<'_> {
         if waiting > self.options.worth * 100.0 {
             notes.push(format!(
                 "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, \
-                 or it \
-                 has more threads than CPUs"
+                 or it has more threads than CPUs"
             ));
         }
         let worth = self.options.worth;
@@ -78,8 +73,7 @@ impl Session<'_> {
         {
             notes.push(format!(
                 "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed \
-                 and \
-                 input help; more runs, --within, tell more)"
+                 and input help; more runs, --within, tell more)"
             ));
         }
         if self.batch > 1 {
@@ -88,7 +82,6 @@ impl Session<'_> {
                 self.batch
             ));
         }
-        let counted = self.stage.target.linux.vmstat().unwrap_or_default();
         if self.digests.len() > 1 {
             notes.push(
                 "what it prints is not the same each time: whether a lever changes it is not told"
@@ -96,7 +89,9 @@ impl Session<'_> {
             );
         }
         let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
-        notes.extend(free.and_then(|free| free.note(self.seen.peak.anonymous, &counted)));
+        notes.extend(
+            free.and_then(|free| free.note(&self.stage.target.linux, self.seen.peak.anonymous)),
+        );
         notes.extend(self.warmth.map(Warmth::note));
         notes.extend(self.stage.target.lent());
         if !self.failed.is_empty() {
