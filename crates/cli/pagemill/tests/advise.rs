@@ -170,6 +170,34 @@ fn what_is_free_in_a_program_that_never_rests_is_read_while_it_works() {
     }
 }
 
+/// Small objects of 60 MiB are written once, and 2 MiB used for most of a second.
+const KEPT: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+int main(void) {
+  for (int i = 0; i < 61440; i++) memset(malloc(1000), i, 1000);
+  size_t size = 2 << 20;
+  char *used = malloc(size);
+  long sum = 0;
+  memset(used, 1, size);
+  while (clock() < CLOCKS_PER_SEC * 4 / 5) for (size_t i = 0; i < size; i += 64) sum += used[i]++;
+  puts(sum ? "done" : "odd");
+}
+"#;
+
+/// What is read of a heap to see what is free there counts as accessed.
+#[test]
+fn what_a_program_does_not_use_of_its_heap_is_seen_though_the_heap_is_read() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(kept) = compiled(&room, "kept", KEPT, &["-O1"]) else { return };
+    let (ran, all) = advice("slower memory", &[kept.to_str().unwrap()]);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    assert!(all["seen"]["malloc_free_bytes"].is_u64(), "it was not read: {all:#}");
+    assert!(all["seen"]["cold_bytes"].as_u64().unwrap() >= 56 << 20, "{all:#}");
+}
+
 #[test]
 fn where_what_is_free_cannot_be_read_it_is_said_why() {
     let (_, advice) = advice("one arena", &["true"]);

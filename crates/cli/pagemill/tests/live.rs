@@ -195,6 +195,45 @@ fn as_json_a_frame_is_a_line_each_interval_until_the_process_ends() {
     assert_eq!((child.wait().unwrap().code(), &last["over"]), (Some(0), &true.into()), "{last:#}");
 }
 
+/// Small objects, written once, of which every third is freed; and a rest.
+const KEPT: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char *all[8192];
+int main(void) {
+  for (int i = 0; i < 8192; i++) memset(all[i] = malloc(2000), i, 2000);
+  for (int i = 0; i < 8192; i += 3) free(all[i]);
+  write(1, "\n", 1);
+  read(0, (char[1]){0}, 1);
+}
+"#;
+
+/// What is read of a heap to see what is free there counts as accessed.
+#[test]
+fn the_heap_of_a_process_that_rests_is_not_touched_though_it_is_read() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(kept) = support::compiled(&room, "kept", KEPT, &["-O1"]) else { return };
+    let kept = Waiting::from(&mut Command::new(kept));
+    let mut live = pagemill();
+    live.args(["live", "-p", &kept.pid(), "--json", "--interval", "200ms"]);
+    let mut child = live.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let (mut warm, mut says) = (Vec::new(), String::new());
+    for line in out.lines().take(16) {
+        let frame: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let regions = frame["heat"]["regions"].as_array().unwrap();
+        let heap = regions.iter().find(|region| region["name"] == "[heap]");
+        warm.extend(heap.and_then(|heap| heap["warm_bytes"].as_u64()));
+        says += &frame["says"].to_string();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(says.contains("of it free in glibc's malloc"), "it was not read: {says}");
+    // A reading touches all of its 16 MiB.
+    assert!(warm.len() > 8 && warm.iter().all(|bytes| *bytes <= 2 << 20), "{warm:?}");
+}
+
 /// Touches 500 new pages at a time, and says after each time when it began and ended and how many faults that were.
 const BATCHES: &str = r#"
 #include <stdio.h>

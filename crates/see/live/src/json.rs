@@ -58,7 +58,7 @@ fn heat(state: &State) -> Value {
         })
     };
     json!({
-        "window_ns": state.heat.window(state.now).map(|window| window.0),
+        "window_ns": state.heat.window().map(|window| window.0),
         "regions": state.heat.regions().into_iter().map(region).collect::<Vec<_>>(),
     })
 }

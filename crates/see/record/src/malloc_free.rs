@@ -2,6 +2,10 @@
 //!
 //! Nobody is stopped, and nothing in the process is called or changed. Only pages that are in memory are read, so
 //! nothing is brought there, and a heap that is partly in swap has no answer.
+//!
+//! The kernel counts pages that one process reads of another as accessed: they are `Referenced` in smaps, as if the
+//! process itself had touched them (`FOLL_TOUCH`, mm/gup.c). Who wants to know what the process does not access marks
+//! its pages after a reading.
 
 mod free;
 mod glibc;

@@ -18,11 +18,13 @@
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::statistics::Random;
-use pagemill_kernel::memory::huge_pages_of::Pages;
+use pagemill_kernel::memory::huge_pages_of::{Pages, Run};
 use pagemill_kernel::memory::smaps::Usage;
 use pagemill_kernel::{Linux, clock, page_size};
 use pagemill_model::page::HUGE;
+use pagemill_model::sums::sum;
 use pagemill_model::{PageRange, Pid};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::observation::{Bounds, Cold};
@@ -99,26 +101,19 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
     let why = "what it accesses was not looked at: to mark all of its memory would cost it too much (a longer --for \
                affords it), and a part";
     let pages = Pages::of(linux, pid).context(why)?;
-    let (mut blocks, mut all) = (Vec::new(), 0);
+    let mut blocks = Vec::new();
     for map in linux.maps(pid)?.iter().filter(|map| map.inode == 0 && map.write && !map.shared) {
-        for run in pages.runs(PageRange::new(map.start..map.end)).context(why)? {
-            let cost = if run.huge { 1 } else { HUGE / page_size() as u64 };
-            let whole = run.start.next_multiple_of(HUGE)..run.end / HUGE * HUGE;
-            let known = blocks.len();
-            blocks.extend(whole.step_by(HUGE as usize));
-            all += (blocks.len() - known) as u64 * cost;
-        }
+        let map = PageRange::new(map.start..map.end);
+        blocks.extend(Block::all(map, &pages.runs(map).context(why)?));
     }
-    let one_in = (all as f64 / most as f64).max(1.0);
-    // One of each `one_in` blocks, any of them: a look after this one has its share of the same, not all or none.
+    let all: u64 = sum(blocks.iter().map(|block| block.pages));
+    let share = (most as f64 / all.max(1) as f64).min(1.0);
     let mut random = Random::new(clock::monotonic().as_nanos() as u64);
-    let mut count = 0;
-    for at in 0..(blocks.len() as f64 / one_in) as usize {
-        let block = ((at as f64 + random.unit()) * one_in) as usize;
-        let Some(start) = blocks.get(block) else { continue };
+    let (mut count, mut bytes) = (0, 0);
+    for block in chosen(&blocks, (blocks.len() as f64 * share) as usize, &mut random) {
         // One that goes meanwhile is not marked; who may not mark any is told.
-        match pages.mark_untouched(PageRange::of_huge(*start)) {
-            Ok(()) => count += 1,
+        match pages.mark_untouched(block.range) {
+            Ok(()) => (count, bytes) = (count + 1, bytes + block.bytes),
             Err(error) if count == 0 => return Err(error).context(why),
             Err(_) => {}
         }
@@ -127,7 +122,54 @@ fn sample(linux: &Linux, pid: Pid, most: u64) -> Result<u64> {
         count >= FEWEST,
         "{why} of it that can be marked is too small to tell ({count} blocks of 2 MiB)"
     );
-    Ok(count as u64 * HUGE)
+    Ok(bytes)
+}
+
+/// The part of a mapping that lies in 2 MiB, with pages there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    range: PageRange,
+    /// Of pages that are there.
+    bytes: u64,
+    /// Those, a huge one as one.
+    pages: u64,
+}
+
+impl Block {
+    /// All of a mapping with these pages, in order.
+    fn all(map: PageRange, runs: &[Run]) -> Vec<Self> {
+        let mut blocks: Vec<Self> = Vec::new();
+        for run in runs {
+            let mut at = run.start;
+            while at < run.end {
+                let whole = PageRange::of_huge(at / HUGE * HUGE);
+                let range = whole.within(map);
+                let end = whole.end.min(run.end);
+                let bytes = end - at;
+                let pages = if run.huge { 1 } else { bytes / page_size() as u64 };
+                match blocks.last_mut().filter(|last| last.range == range) {
+                    Some(last) => {
+                        (last.bytes, last.pages) = (last.bytes + bytes, last.pages + pages)
+                    }
+                    None => blocks.push(Self { range, bytes, pages }),
+                }
+                at = end;
+            }
+        }
+        blocks
+    }
+}
+
+/// So many of the blocks, in order, one of each part of equal size, any of it: a look after this one has its share of
+/// the same, not all or none.
+fn chosen<T: Copy>(blocks: &[T], count: usize, random: &mut Random) -> Vec<T> {
+    let bound = |part: usize| part * blocks.len() / count.max(1);
+    let parts = (0..count).map(|at| bound(at)..bound(at + 1));
+    let any = |part: Range<usize>| {
+        let block = part.start + (random.unit() * part.len() as f64) as usize;
+        blocks.get(block.min(part.end.saturating_sub(1))).copied()
+    };
+    parts.filter_map(any).collect()
 }
 
 #[cfg(test)]
@@ -163,6 +205,46 @@ mod tests {
         let (none, _, most) = read(1, 10);
         assert!((none - 10.0).abs() < 1.0 && most > 10.0, "all of the sample was accessed");
         assert!((read(1, 110).0 - 1010.0).abs() < 1.0, "none of it");
+    }
+
+    /// One block counted twice where nearly all are chosen, and of 64 MiB that were not accessed 58 to 60 were told.
+    #[test]
+    fn of_blocks_so_many_are_chosen_and_none_twice() {
+        let blocks: Vec<u64> = (0..100).map(|block| block * HUGE).collect();
+        let mut random = Random::new(1);
+        for count in [0, 1, 7, 83, 99, 100] {
+            let some = chosen(&blocks, count, &mut random);
+            assert_eq!(some.len(), count);
+            assert!(some.is_sorted_by(|a, b| a < b), "{some:?}");
+        }
+        assert!(chosen::<u64>(&[], 3, &mut random).is_empty());
+    }
+
+    /// What lies before the first boundary of 2 MiB and after the last was in no block.
+    #[test]
+    fn all_pages_of_a_mapping_are_in_blocks() {
+        let small = page_size() as u64;
+        let map = HUGE - 2 * small..3 * HUGE + small;
+        let run = |start: u64, end: u64, huge: bool| Run { start, end, huge };
+        let runs = [
+            run(HUGE - 2 * small, HUGE + small, false),
+            run(HUGE + 5 * small, HUGE + 6 * small, false),
+            run(2 * HUGE, 3 * HUGE, true),
+            run(3 * HUGE, 3 * HUGE + small, false),
+        ];
+        let block = |range: Range<u64>, small_pages: u64| Block {
+            range: PageRange::new(range),
+            bytes: small_pages * small,
+            pages: small_pages,
+        };
+        let expected = [
+            block(HUGE - 2 * small..HUGE, 2),
+            block(HUGE..2 * HUGE, 2),
+            Block { bytes: HUGE, pages: 1, ..block(2 * HUGE..3 * HUGE, 0) },
+            block(3 * HUGE..3 * HUGE + small, 1),
+        ];
+        assert_eq!(Block::all(PageRange::new(map.clone()), &runs), expected);
+        assert_eq!(Block::all(PageRange::new(map), &[]), []);
     }
 
     #[test]

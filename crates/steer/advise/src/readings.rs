@@ -72,8 +72,10 @@ pub(crate) struct Asking<'a> {
     last: Option<(Pid, f64, f64)>,
     /// Which answered, and its CPU time until then: without more of that its heap is as it was.
     told: Option<(Pid, f64)>,
-    /// While it works it is not read before so many seconds.
+    /// It is not read again before so many seconds, unless it has come to rest since.
     due: f64,
+    /// Whether it rested when it was read last.
+    rested: bool,
     /// How often it was asked and did not answer.
     silent: usize,
     /// What it said.
@@ -86,45 +88,47 @@ impl<'a> Asking<'a> {
     const PART: f64 = 0.05;
     /// CPU time for reading its heap: at rest, and while it works.
     const READING: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(200)];
-    /// A reading while it works is followed by a pause of so many times what it took; and after an answer the next
-    /// comes when the run is so many times as old.
+    /// After a reading comes a pause of so many times what it took, and until the run is so many times as old: pages
+    /// are marked after each, for what was read counts as accessed.
     const PAUSE: f64 = 10.0;
     const OLDER: f64 = 1.5;
 
     pub(crate) fn new(linux: &'a Linux) -> Self {
         let readings = Readings::default();
-        Self { linux, last: None, told: None, due: Self::SPAN, silent: 0, readings }
+        Self { linux, last: None, told: None, due: Self::SPAN, rested: false, silent: 0, readings }
     }
 
-    /// Reads what it keeps free, if it is time to.
-    pub(crate) fn ask(&mut self, look: &Memory) -> Option<()> {
-        let stat = self.linux.stat(look.largest).ok()?;
+    /// Reads what it keeps free, if it is time to. Whether it was read: those pages count as accessed now
+    /// ([`malloc_free`]).
+    pub(crate) fn ask(&mut self, look: &Memory) -> bool {
+        let Ok(stat) = self.linux.stat(look.largest) else { return false };
         let cpu = (stat.user + stat.system).as_secs_f64();
         // Who waits for a CPU that others have is at work; a wait that goes on is not counted yet, but seen as `R`.
         let busy = cpu + look.waited.unwrap_or_default().as_secs_f64();
         let (pid, since, before) = *self.last.get_or_insert((look.largest, look.seconds, busy));
         let span = look.seconds - since;
         if pid == look.largest && span < Self::SPAN {
-            return None;
+            return false;
         }
         self.last = Some((look.largest, look.seconds, busy));
         let sleeps = pid == look.largest && stat.state == 'S';
         let rests = sleeps && busy - before < span * Self::PART;
-        if self.told == Some((pid, cpu)) || (!rests && look.seconds < self.due) {
-            return None;
+        let early = look.seconds < self.due && (self.rested || !rests);
+        if self.told == Some((pid, cpu)) || early {
+            return false;
         }
         let begun = Instant::now();
         let free = malloc_free::of(self.linux, look.largest, Self::READING[usize::from(!rests)]).0;
-        let took = begun.elapsed().as_secs_f64();
-        self.due = look.seconds + (took * Self::PAUSE).max(Self::SPAN);
-        let Some(free) = free else {
-            self.silent += 1;
-            return None;
-        };
-        self.due = self.due.max(look.seconds * Self::OLDER);
-        self.told = Some((look.largest, cpu));
-        self.readings.add(look, free, rests);
-        Some(())
+        let pause = (begun.elapsed().as_secs_f64() * Self::PAUSE).max(Self::SPAN);
+        (self.due, self.rested) = ((look.seconds + pause).max(look.seconds * Self::OLDER), rests);
+        match free {
+            Some(free) => {
+                self.told = Some((look.largest, cpu));
+                self.readings.add(look, free, rests);
+            }
+            None => self.silent += 1,
+        }
+        true
     }
 
     /// Why nothing was told, if nothing was.

@@ -402,7 +402,8 @@ impl Default for MarkSchedule {
 }
 
 impl MarkSchedule {
-    /// Pages are marked when the run is this old, seconds, and again each time that it is twice as old.
+    /// Pages are marked when the run is this old, seconds, and again each time that it is twice as old, or what its
+    /// malloc keeps free was read.
     const FIRST: f64 = 0.1;
     /// Who has grown by this part since the look before grows.
     const GROWTH: f64 = 0.05;
@@ -452,14 +453,17 @@ impl RunSamples {
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.sample(&[pid]).filter(executes) {
                 seen.looks.push(look);
-                if marks && schedule.due(&look) && linux.clear_referenced(look.largest).is_ok() {
-                    schedule.marked(look.seconds);
-                    seen.marks.push(look.seconds);
-                    seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
-                    seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
-                }
                 if marks {
-                    asking.ask(&look);
+                    // In this order: what is read counts as accessed.
+                    let read = asking.ask(&look);
+                    if (schedule.due(&look) || read) && linux.clear_referenced(look.largest).is_ok()
+                    {
+                        let now = watch.seconds();
+                        schedule.marked(now);
+                        seen.marks.push(now);
+                        seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
+                        seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
+                    }
                 }
                 if heap {
                     heaps.locate(look.largest);

@@ -136,6 +136,11 @@ impl<'a> Watch<'a> {
         seen.map(|memory| Memory { seconds: (now - self.begun).as_secs_f64(), waited, ..memory })
     }
 
+    /// The time since it began, seconds.
+    pub fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
     /// How long to wait before the next.
     pub fn pause(&self) -> Duration {
         (self.took * Self::SHARE).clamp(Self::PAUSE.0, Self::PAUSE.1)

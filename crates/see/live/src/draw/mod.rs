@@ -275,7 +275,7 @@ fn heat(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'sta
         return lines;
     }
     lines.extend(cells.chunks(width).map(|row| strip(row, state, theme)));
-    if state.heat.touches == 0 && state.heat.window(state.now).is_none() {
+    if state.heat.touches == 0 && state.heat.window().is_none() {
         lines.push(absent(look, &["heat"], "record --with accesses"));
     }
     let regions = state.heat.regions();
@@ -308,7 +308,7 @@ fn region_line(region: &Region, state: &State, columns: usize, theme: Theme) -> 
     let warm = region.warm.filter(|warm| *warm > 0);
     let age = age_of(&Cell { touched: region.touched, warm: warm.is_some() }, state);
     let (symbol, style) = theme.heat(age);
-    let seen = match (region.warm, state.heat.window(state.now), region.touched) {
+    let seen = match (region.warm, state.heat.window(), region.touched) {
         (Some(warm), Some(window), _) => {
             let share = warm.min(region.bytes) as f64 / region.bytes.max(1) as f64;
             format!("{} touched in {}", percent(share), time(window))

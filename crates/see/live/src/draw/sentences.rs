@@ -24,7 +24,7 @@ const PART: f64 = 0.2;
 const COLD: f64 = 0.05;
 
 /// What was not touched for a shorter time is not cold.
-const ENOUGH: Nanos = Nanos(5_000_000_000);
+const ENOUGH: Nanos = Nanos(4_000_000_000);
 
 /// A size as a sentence has it.
 pub fn size(bytes: u64) -> String {
@@ -127,7 +127,7 @@ fn rests(state: &State) -> bool {
 /// How long the window is, how much of the memory of mappings was touched in it, and how much there is; `None` while it
 /// is too short to tell.
 fn warm(state: &State) -> Option<(Nanos, u64, u64)> {
-    let window = state.heat.window(state.now).filter(|window| *window >= ENOUGH)?;
+    let window = state.heat.window().filter(|window| *window >= ENOUGH)?;
     let known =
         state.heat.regions().into_iter().filter_map(|region| Some((region.warm?, region.bytes)));
     let (warm, of) = known.fold((0_u64, 0_u64), |(warm, of), (more, bytes)| {

@@ -24,8 +24,12 @@ const REST: u32 = 20;
 /// Time between two samples of the accesses of a thread.
 const PERIOD: Nanos = Nanos(4_000_000);
 
-/// Time between two moments at which the marks of accessed pages are cleared.
-const WINDOW: Duration = Duration::from_secs(60);
+/// Time between two moments at which pages are marked as not accessed: at first, and at the most. Each is twice as long
+/// as the one before, so that what a command fills its memory with is soon not taken for what it uses.
+const WINDOW: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+/// The next access to a page that is marked costs the process about a microsecond: the time is at least so many times
+/// that, for all of its pages, and so it loses half a percent at the most.
+const PER_PAGE: Duration = Duration::from_micros(200);
 
 /// Recorders that want the first instruction of a program that is started, with the pane that they are for.
 const EARLY: [(&str, &str); 2] = [("faults", "faults"), ("accesses", "heat")];
@@ -60,8 +64,9 @@ pub struct Attached {
     interval: Duration,
     child: Option<Child>,
     ended: Option<String>,
-    /// When the marks of accessed pages are cleared next; never where they may not be.
-    clear: Option<Instant>,
+    /// When pages are marked as not accessed next, and how long after that the next time is; never where they may not
+    /// be.
+    mark: Option<(Instant, Duration)>,
 }
 
 impl Attaching {
@@ -101,6 +106,7 @@ impl Attaching {
             period: PERIOD,
             // What is looked at is never put on the heap for it.
             own_malloc: true,
+            marks: true,
         };
         if let Some(recorder) = (kind.attach)(&self.linux, self.process, &options)? {
             let own = EARLY.iter().any(|early| early.0 == name).then(|| recorder.interval());
@@ -123,8 +129,6 @@ impl Attaching {
             let comm = stat.comm;
             bail!("process {pid} ({comm}) is a thread of the kernel: it has no memory of its own");
         }
-        // A page that is touched from here on is marked anew.
-        let clear = Some(Instant::now());
         for (name, pane) in LATE {
             match self.add(name, pane) {
                 Ok(()) => {}
@@ -151,7 +155,7 @@ impl Attaching {
             interval,
             child: None,
             ended: None,
-            clear,
+            mark: Some((Instant::now(), WINDOW.0)),
         })
     }
 }
@@ -167,19 +171,24 @@ impl Attached {
         self.child
     }
 
-    /// Clears the marks of accessed pages, if it is time to.
+    /// Marks pages as not accessed, if it is time to. Recorders have looked before, and read files of the program for
+    /// it: those pages count as accessed, too.
     fn begin_window(&mut self, state: &mut State) {
-        if self.clear.is_none_or(|next| Instant::now() < next) {
-            return;
+        let Some((_, length)) = self.mark.filter(|(due, _)| Instant::now() >= *due) else { return };
+        for timed in &mut self.recorders {
+            // What cannot be read now is said by the next look, if it lasts.
+            let _ = timed.recorder.before_marks(&mut self.writer);
         }
+        self.pass(state);
         match self.linux.clear_referenced(self.stat.pid) {
             Ok(()) => {
                 state.heat.begin_window(Nanos::from(clock::monotonic()));
-                self.clear = Some(Instant::now() + WINDOW);
+                let length = length.max(state.heat.pages() * PER_PAGE);
+                self.mark = Some((Instant::now() + length, (2 * length).min(WINDOW.1)));
             }
             // What is sampled is shown all the same.
             Err(error) => {
-                self.clear = None;
+                self.mark = None;
                 self.lacks.push(NotMeasured { what: "heat".into(), why: format!("{error:#}") });
             }
         }
@@ -229,7 +238,6 @@ impl Feed for Attached {
         if self.ended.is_some() {
             return Ok(());
         }
-        self.begin_window(state);
         let interval = self.interval;
         let mut failed = Vec::new();
         for timed in &mut self.recorders {
@@ -246,6 +254,7 @@ impl Feed for Attached {
         self.pass(state);
         self.ended = self.ending();
         if self.ended.is_none() {
+            self.begin_window(state);
             self.name();
             for (pane, why) in failed {
                 self.recorders.retain(|timed| timed.pane != pane);
@@ -256,6 +265,9 @@ impl Feed for Attached {
     }
 
     fn flush(&mut self, state: &mut State) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
         // What cannot be read now is said by the next look, if it lasts.
         for timed in &mut self.recorders {
             let _ = timed.recorder.flush(&mut self.writer);

@@ -4,8 +4,9 @@
 //! - a *chunk* is a power of two of bytes, a page at first; when there are too many, chunks double.
 //! - a *cell* is a part of the memory as it is drawn: cells hold equal amounts of memory, in the order of addresses.
 //!
-//! - a *window* is the time since the kernel's marks of accessed pages were cleared: it says of each mapping how much
-//!   of it was touched meanwhile, all of it and not a sample, and not where.
+//! - a *window* is the time since pages were marked as not accessed: it says of each mapping how much of it was touched
+//!   meanwhile, all of it and not a sample, and not where. The longer one of the window that is under way and the one
+//!   before tells.
 //!
 //! How much memory a mapping has says the last look at it; of a recording without looks, the chunks touched in it.
 //! Where in a mapping its memory lies is not looked at: a cell takes an equal part of the mapping's addresses. Where
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pagemill_analysis::faults::label;
+use pagemill_model::page::HUGE;
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, Event, MappingSample, Nanos, Pid};
 
@@ -44,10 +46,27 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Bytes that were touched in the window, or in the one before.
-    fn warm(&self) -> Option<u64> {
-        let most = self.marked.max(self.before);
+    /// Bytes that were touched in the window, or, where that is the longer one, in the one before.
+    fn warm(&self, window: Window) -> Option<u64> {
+        let before = self.before.filter(|_| window.tells_before());
+        let most = self.marked.max(before);
         most.map(|bytes| self.rss.map_or(bytes, |rss| bytes.min(rss)))
+    }
+}
+
+/// The time since pages were marked as not accessed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    began: Nanos,
+    /// How long the one before was.
+    before: Option<Nanos>,
+    /// How old it was at the last look.
+    looked: Nanos,
+}
+
+impl Window {
+    fn tells_before(self) -> bool {
+        self.before.is_some_and(|before| before > self.looked)
     }
 }
 
@@ -95,8 +114,7 @@ pub struct Heat {
     chunks: usize,
     /// Touches so far.
     pub touches: u64,
-    /// When the window began, and how long the one before was.
-    window: Option<(Nanos, Option<Nanos>)>,
+    window: Option<Window>,
 }
 
 impl Default for Heat {
@@ -147,8 +165,8 @@ impl Heat {
 
     /// The marks of accessed pages of the process were cleared: a window begins.
     pub fn begin_window(&mut self, now: Nanos) {
-        let before = self.window.map(|(began, _)| now.since(began));
-        self.window = Some((now, before));
+        let before = self.window.map(|window| now.since(window.began));
+        self.window = Some(Window { began: now, before, looked: Nanos(0) });
         for mapping in self.spaces.values_mut().flat_map(|space| space.mappings.values_mut()) {
             mapping.before = before.and(mapping.marked);
             mapping.marked = None;
@@ -156,14 +174,26 @@ impl Heat {
     }
 
     /// How long the window is for which amounts are known: the one before, or the one that is under way.
-    pub fn window(&self, now: Nanos) -> Option<Nanos> {
-        self.window.map(|(began, before)| before.unwrap_or_else(|| now.since(began)))
+    pub fn window(&self) -> Option<Nanos> {
+        let window = self.window?;
+        Some(window.before.filter(|_| window.tells_before()).unwrap_or(window.looked))
     }
 
-    /// Since when what is warm was touched: the beginning of the window before, or of the first.
+    /// Since when what is warm was touched: the beginning of that window.
     pub fn warm_since(&self) -> Option<Nanos> {
-        self.window
-            .map(|(began, before)| Nanos(began.0.saturating_sub(before.map_or(0, |it| it.0))))
+        let window = self.window?;
+        let before = window.before.filter(|_| window.tells_before()).unwrap_or_default();
+        Some(Nanos(window.began.0.saturating_sub(before.0)))
+    }
+
+    /// Pages of the processes, a huge one as one.
+    pub fn pages(&self) -> u32 {
+        let mappings = self.spaces.values().flat_map(|space| space.mappings.values());
+        let pages = mappings.map(|mapping| {
+            let small = mapping.rss.unwrap_or(0).saturating_sub(mapping.huge) / self.page;
+            small.saturating_add(mapping.huge / HUGE)
+        });
+        u32::try_from(sum(pages)).unwrap_or(u32::MAX)
     }
 
     fn space(&mut self, pid: Pid) -> Option<&mut Space> {
@@ -179,6 +209,9 @@ impl Heat {
             return;
         }
         let marked = self.window.and(row.referenced).map(|bytes| bytes.0);
+        if let (Some(window), Some(_)) = (&mut self.window, marked) {
+            window.looked = window.looked.max(row.time.since(window.began));
+        }
         let Some(space) = self.space(Pid::told(pid)) else { return };
         let whole = row.rss.is_some();
         if whole && row.time > space.look {
@@ -313,7 +346,7 @@ impl Heat {
                 own.extend((from..to).contains(&middle).then_some(number));
             }
             if let (Some(warm), [first, .., last] | [first @ last]) =
-                (mapping.warm(), own.as_slice())
+                (self.window.and_then(|window| mapping.warm(window)), own.as_slice())
             {
                 let own = &mut cells[*first..=*last];
                 own.sort_by_key(|cell| std::cmp::Reverse(cell.touched));
@@ -332,7 +365,8 @@ impl Heat {
         for (start, mapping, bytes) in self.weighed() {
             let region = regions.entry(&mapping.name).or_default();
             region.bytes = region.bytes.saturating_add(bytes);
-            let warm = mapping.warm().map(|warm| warm.saturating_add(region.warm.unwrap_or(0)));
+            let warm = self.window.and_then(|window| mapping.warm(window));
+            let warm = warm.map(|warm| warm.saturating_add(region.warm.unwrap_or(0)));
             region.warm = warm.or(region.warm);
             let mut times: Vec<Nanos> = self.within(space, start..mapping.end).collect();
             times.sort_unstable_by(|a, b| b.cmp(a));
@@ -430,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_says_how_much_was_touched_and_the_one_before_counts_until_the_next_is_whole() {
+    fn a_window_says_how_much_was_touched_and_the_one_before_counts_until_it_is_shorter() {
         let mut heat = Heat::of(Pid(7), 4096);
         let look = |time: u64, marked: u64| {
             Event::Mapping(Box::new(MappingSample {
@@ -445,11 +479,11 @@ mod tests {
         };
         heat.event(&look(1, 100));
         // Marks that nobody cleared say nothing.
-        assert_eq!((heat.regions()[0].warm, heat.window(Nanos(5))), (None, None));
+        assert_eq!((heat.regions()[0].warm, heat.window()), (None, None));
         heat.begin_window(Nanos(10));
         heat.event(&look(20, 30));
         assert_eq!(heat.regions()[0].warm, Some(30 * 4096));
-        assert_eq!(heat.window(Nanos(30)), Some(Nanos(20)));
+        assert_eq!(heat.window(), Some(Nanos(10)));
         heat.event(&access(25, 0x10_0000 + 95 * 4096));
         let cells = heat.cells(10);
         assert_eq!(cells.iter().filter(|cell| cell.warm).count(), 3);
@@ -458,9 +492,13 @@ mod tests {
         heat.begin_window(Nanos(70));
         heat.event(&look(80, 2));
         assert_eq!(heat.regions()[0].warm, Some(30 * 4096));
-        assert_eq!(heat.window(Nanos(80)), Some(Nanos(60)));
-        heat.begin_window(Nanos(130));
-        heat.event(&look(140, 1));
+        assert_eq!((heat.window(), heat.warm_since()), (Some(Nanos(60)), Some(Nanos(10))));
+        // From here on it is the longer one.
+        heat.event(&look(130, 2));
+        assert_eq!(heat.regions()[0].warm, Some(2 * 4096));
+        assert_eq!((heat.window(), heat.warm_since()), (Some(Nanos(60)), Some(Nanos(70))));
+        heat.begin_window(Nanos(140));
+        heat.event(&look(150, 1));
         assert_eq!(heat.regions()[0].warm, Some(2 * 4096));
     }
 

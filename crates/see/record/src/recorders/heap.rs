@@ -12,7 +12,7 @@ use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, Pid};
 
-use super::recorder::{Recorder, RecorderKind, Start};
+use super::recorder::{Options, Recorder, RecorderKind, Start};
 use crate::malloc_reader::MallocReader;
 use crate::sampler::Sampler;
 
@@ -24,7 +24,7 @@ pub const KIND: RecorderKind = RecorderKind {
     start: Start::OnHeap,
     attach: |linux, process, options| {
         let preloaded = process.started && !options.own_malloc;
-        let heap = Heap::attach(linux.clone(), process.pid, options.interval, preloaded)?;
+        let heap = Heap::attach(linux.clone(), process.pid, options, preloaded)?;
         Ok(Some(Box::new(heap)))
     },
 };
@@ -56,6 +56,8 @@ pub struct Heap {
     /// Whether the program was started on the heap.
     preloaded: bool,
     malloc: MallocReader,
+    /// Pages are marked as not accessed: the malloc is read just before.
+    marks: bool,
     python: Python,
     own: ProcessUsage,
 }
@@ -108,14 +110,16 @@ impl Python {
 
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
-    pub fn attach(linux: Linux, pid: Pid, interval: Duration, preloaded: bool) -> Result<Self> {
+    pub fn attach(linux: Linux, pid: Pid, options: &Options, preloaded: bool) -> Result<Self> {
+        let Options { interval, marks, .. } = *options;
         let malloc = MallocReader::new(linux.clone(), pid);
         let due = Instant::now();
         let python = Python { linux: linux.clone(), pid, due, found: false };
         let sampler = Sampler::attach(linux, pid)?;
         let own = ProcessUsage::default();
         let (first, samples) = (None, 0);
-        let mut heap = Self { sampler, interval, first, samples, preloaded, malloc, python, own };
+        let mut heap =
+            Self { sampler, interval, first, samples, preloaded, malloc, marks, python, own };
         heap.first = heap.sample()?;
         Ok(heap)
     }
@@ -124,15 +128,14 @@ impl Heap {
         let mut sample = self.sampler.sample()?;
         self.python.look();
         // The heap of a program that was started on it may not be there yet.
-        if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded) {
+        if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded && !self.marks) {
             self.malloc.read(sample);
         }
         Ok(sample.map(|sample| Event::Heap(Box::new(sample))))
     }
 
-    /// A last sample of a process that lives on, for what its malloc keeps free: what it freed since that was last read
-    /// would not be known.
-    fn last(&mut self, writer: &mut Writer) -> Result<()> {
+    /// A sample at once, for what the malloc keeps free.
+    fn ask(&mut self, writer: &mut Writer) -> Result<()> {
         if self.preloaded || self.sampler.saw_heap() {
             return Ok(());
         }
@@ -182,13 +185,18 @@ impl Recorder for Heap {
         Ok(())
     }
 
+    fn before_marks(&mut self, writer: &mut Writer) -> Result<()> {
+        self.ask(writer)
+    }
+
     fn missed(&mut self, writer: &mut Writer) {
         writer.meta_mut().losses.missed_samples += 1;
     }
 
     fn finish(&mut self, writer: &mut Writer) -> Result<()> {
-        // What was recorded is kept where the process cannot be looked at any more.
-        if let Err(error) = self.last(writer) {
+        // Of a process that lives on, what it freed since its malloc was last read. What was recorded is kept where it
+        // cannot be looked at any more.
+        if let Err(error) = self.ask(writer) {
             eprintln!("pagemill: {error:#}");
         }
         let meta = writer.meta_mut();

@@ -27,6 +27,12 @@ pub trait Recorder {
         Ok(())
     }
 
+    /// Pages are about to be marked as not accessed: looks at what would count as accessed by that, and at other times
+    /// only if nobody marks pages ([`Options::marks`]).
+    fn before_marks(&mut self, _writer: &mut Writer) -> Result<()> {
+        Ok(())
+    }
+
     /// A moment of the raster went by without one: the loop was late.
     fn missed(&mut self, _writer: &mut Writer) {}
 
@@ -53,6 +59,8 @@ pub struct Options {
     pub period: Nanos,
     /// A command runs on its own malloc, not on pagemill's heap.
     pub own_malloc: bool,
+    /// Pages are marked as not accessed now and then.
+    pub marks: bool,
 }
 
 /// The process that is recorded.

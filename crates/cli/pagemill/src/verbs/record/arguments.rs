@@ -161,7 +161,8 @@ impl Arguments {
             back_end: self.fault_backend,
             interval: self.interval.into(),
         };
-        Options { interval, faults, period: self.period, own_malloc: self.own_malloc() }
+        let own_malloc = self.own_malloc();
+        Options { interval, faults, period: self.period, own_malloc, marks: false }
     }
 
     /// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
