@@ -10,6 +10,10 @@
 //!  time   ──► step ───────────────────────┴─► cell
 //! ```
 //!
+//! A recording of accesses one by one tells the first one to a page in each interval: the page may have been used until
+//! the interval ended. So the last touch of a page is told by the step in which its interval ended, as is its last
+//! write.
+//!
 //! Always true: each access is in one cell, so layers add up to the totals; doubling keeps all sums; an object's
 //! pages count once however often they were touched.
 
@@ -104,6 +108,8 @@ pub struct HeatFold<S> {
     live: Table<Pid, Live>,
     order: Vec<u64>,
     working_set: Vec<u64>,
+    /// When the last interval ended that holds the step, ns since the recording began; 0 where none does.
+    used_until: Vec<u64>,
     accesses: u64,
     bounds: Bounds,
     /// Pages of rows that were looked at one by one.
@@ -133,6 +139,7 @@ impl<S: Symbols> HeatFold<S> {
             live: Table::default(),
             order: Vec::new(),
             working_set: Vec::new(),
+            used_until: Vec::new(),
             accesses: 0,
             bounds,
             looks: 0,
@@ -150,11 +157,10 @@ impl<S: Symbols> HeatFold<S> {
             for ((object, slice, step), heat) in cells.iter() {
                 self.cells.of((*object, *slice, step / 2)).add(heat);
             }
-            self.working_set = self
-                .working_set
-                .chunks(2)
-                .map(|pair| pair.iter().copied().max().unwrap_or(0))
-                .collect();
+            for steps in [&mut self.working_set, &mut self.used_until] {
+                let pairs = steps.chunks(2);
+                *steps = pairs.map(|pair| pair.iter().copied().max().unwrap_or(0)).collect();
+            }
             self.last /= 2;
         }
         let step = since / self.step;
@@ -300,6 +306,12 @@ impl<S: Symbols> HeatFold<S> {
         }
         self.working_set[step] = self.working_set[step].max(size);
         if self.events {
+            // The end is another interval's beginning.
+            let until = row.time.since(self.started).0;
+            let began = row.began.unwrap_or(row.time).since(self.started).0 / self.step;
+            let steps = (began as usize).min(step)..step.max(began as usize + 1);
+            self.used_until.resize(self.used_until.len().max(steps.end), 0);
+            self.used_until[steps].iter_mut().for_each(|known| *known = until.max(*known));
             return;
         }
         let thread = self.thread(pid.into());

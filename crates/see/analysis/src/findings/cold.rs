@@ -49,8 +49,9 @@ fn never_touched(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     })
 }
 
-/// What is early in a recording of accesses, or why it tells too little.
-fn when(seen: &RecordedViews<'_>) -> Option<Result<ColdThreshold, String>> {
+/// The step of a recording of accesses before which is early: what was used last then is not used any more. Or why it
+/// tells too little.
+fn when(seen: &RecordedViews<'_>) -> Option<Result<u64, String>> {
     let (setup, accesses, heat) = seen.accesses?;
     if setup.without_address.is_some() {
         return Some(Err("accesses were sampled, and samples do not tell what is not used".into()));
@@ -58,8 +59,7 @@ fn when(seen: &RecordedViews<'_>) -> Option<Result<ColdThreshold, String>> {
     if setup.lost > heat.accesses / 100 {
         return Some(Err(format!("{} accesses were lost of {}", setup.lost, heat.accesses)));
     }
-    // The first access to a page in an interval is told: what is used all the time was told last when the last interval
-    // began, and what was told early may have been used until its interval ended.
+    // What is used all the time may have no access in the last interval, if that was cut short.
     let longest = accesses.lengths.iter().copied().max().unwrap_or(0).div_ceil(heat.step.max(1));
     let clear = heat.steps.saturating_sub(longest.saturating_add(longest / 2));
     if heat.steps < STEPS || clear < heat.steps / 4 {
@@ -69,19 +69,19 @@ fn when(seen: &RecordedViews<'_>) -> Option<Result<ColdThreshold, String>> {
             time(longest.saturating_mul(heat.step)),
         )));
     }
-    Some(Ok(ColdThreshold { early: clear.min(heat.steps / 2), interval: longest }))
+    Some(Ok(clear.min(heat.steps / 2)))
 }
 
 /// Cold and write-once memory by object.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
-    let (Some((_, _, heat)), Some(Ok(when))) = (seen.accesses, when(seen)) else {
+    let (Some((_, _, heat)), Some(Ok(before))) = (seen.accesses, when(seen)) else {
         return Vec::new();
     };
     let all = sum(heat.objects.iter().map(|object| pages(&object.last_touched)));
     let mut found = Vec::new();
     for find in [cold, written_once] {
         let of = heat.objects.iter().filter(|object| !is_file(object));
-        let of = of.filter_map(|object| find(seen, heat, object, (all, when)));
+        let of = of.filter_map(|object| find(seen, heat, object, (all, before)));
         let mut of: Vec<Finding> = of.collect();
         of.sort_by(|a, b| b.share.total_cmp(&a.share));
         of.truncate(NAMED);
@@ -98,13 +98,6 @@ fn is_file(object: &ObjectHeat) -> bool {
         && !in_memory.iter().any(|prefix| object.name.starts_with(prefix))
 }
 
-/// In steps: what was told last before `early` is not used any more; the longest interval.
-#[derive(Clone, Copy, Debug)]
-struct ColdThreshold {
-    early: u64,
-    interval: u64,
-}
-
 /// Pages of a histogram over steps.
 fn pages(of: &[LastUse]) -> u64 {
     sum(of.iter().map(|(_, pages)| *pages))
@@ -116,17 +109,15 @@ struct EarlyPages {
     since: u64,
 }
 
-fn early(of: &[LastUse], heat: &HeatView, when: ColdThreshold) -> EarlyPages {
-    let early: Vec<_> = of.iter().filter(|(step, _)| *step < when.early).collect();
+fn early(of: &[LastUse], heat: &HeatView, before: u64) -> EarlyPages {
+    let early: Vec<_> = of.iter().filter(|(step, _)| *step < before).collect();
     let all = sum(early.iter().map(|(_, pages)| *pages));
     let mut seen = 0_u64;
     let last = early.iter().find(|(_, pages)| {
         seen = seen.saturating_add(*pages);
         seen as f64 >= all as f64 * MOST_OF_THEM
     });
-    let since = last.map_or(0, |(step, _)| {
-        step.saturating_add(1 + when.interval).min(heat.steps).saturating_mul(heat.step)
-    });
+    let since = last.map_or(0, |(step, _)| step.saturating_add(1).saturating_mul(heat.step));
     EarlyPages { pages: all, since }
 }
 
@@ -141,9 +132,9 @@ fn cold(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, when): (u64, ColdThreshold),
+    (all, before): (u64, u64),
 ) -> Option<Finding> {
-    let EarlyPages { pages, since } = early(&object.last_touched, heat, when);
+    let EarlyPages { pages, since } = early(&object.last_touched, heat, before);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
     let sure = match object.kind.as_str() {
@@ -176,11 +167,11 @@ fn written_once(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, when): (u64, ColdThreshold),
+    (all, before): (u64, u64),
 ) -> Option<Finding> {
-    let EarlyPages { pages: written, since } = early(&object.last_written, heat, when);
+    let EarlyPages { pages: written, since } = early(&object.last_written, heat, before);
     // What was not touched later was not read later; pages that were never written are in neither.
-    let untouched = object.last_touched.iter().filter(|(step, _)| *step < when.early);
+    let untouched = object.last_touched.iter().filter(|(step, _)| *step < before);
     let pages = written.saturating_sub(sum(untouched.map(|(_, pages)| *pages)));
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     (bytes >= LEAST && share >= PART_READ).then(|| Finding {

@@ -147,12 +147,16 @@ impl<S: Symbols> HeatFold<S> {
             Resident { at, object, allocated, touched, written }
         });
         let all = residency::residency(pages, self.names.objects.allocations(), self.page);
+        let step = |time: u64| {
+            let until = self.used_until.get((time / self.step) as usize).copied().unwrap_or(0);
+            until.max(time) / self.step
+        };
         let mut steps = vec![(BTreeMap::new(), BTreeMap::new()); objects.len()];
         for page in &all.pages {
             let (touched, written) = &mut steps[place[page.object]];
-            *touched.entry(page.touched / self.step).or_insert(0) += 1;
+            *touched.entry(step(page.touched)).or_insert(0) += 1;
             if let Some(time) = page.written {
-                *written.entry(time / self.step).or_insert(0) += 1;
+                *written.entry(step(time)).or_insert(0) += 1;
             }
         }
         for (object, (touched, written)) in objects.iter_mut().zip(steps) {

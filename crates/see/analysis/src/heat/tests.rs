@@ -132,3 +132,24 @@ proptest! {
         prop_assert_eq!(view.steps - 1, accesses.last().unwrap().0 / view.step);
     }
 }
+
+/// Findings, folded stacks and holders said three times since when the same memory was not touched.
+#[test]
+fn what_was_told_in_an_interval_may_have_been_used_until_its_end() {
+    let interval = |began: u64, time: u64| {
+        let touched =
+            Touched { time: Nanos(time), began: Some(Nanos(began)), ..Touched::default() };
+        Event::Touched(Box::new(Touched { pid: Some(7), ..touched }))
+    };
+    let view = fold(&[
+        access(2_000_000, 9, 0x30000, true),
+        interval(1_000_000, 6_000_000),
+        access(7_500_000, 9, 0x31000, false),
+        interval(6_000_000, 9_000_000),
+        access(9_200_000, 9, 0x32000, false),
+    ]);
+    // The last interval was never told to its end.
+    assert_eq!(view.objects[0].last_touched, [(6, 1), (9, 2)]);
+    assert_eq!(view.objects[0].last_written, [(6, 1)]);
+    assert_eq!(view.steps, 10);
+}

@@ -63,10 +63,11 @@ pub struct ObjectHeat {
     pub slices: u64,
     /// What happened in it, by part and step.
     pub cells: Vec<Cell>,
-    /// Its pages that are resident at the end and hold something, by the step in which they were touched last.
+    /// Its pages that are resident at the end and hold something, by the step in which they were touched last, or in
+    /// which the interval of that touch ended.
     #[serde(default)]
     pub last_touched: Vec<LastUse>,
-    /// Those of them that were written, by the step in which that was last.
+    /// Those of them that were written, likewise by the last write.
     #[serde(default)]
     pub last_written: Vec<LastUse>,
 }

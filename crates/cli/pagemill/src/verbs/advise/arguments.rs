@@ -38,10 +38,10 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     pub(super) goal: Option<Goal>,
     /// A gain that is worth a lever, percent. Default: 5%.
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
     pub(super) worth: Option<f64>,
     /// What counts as no slower, and as no more memory, percent. Default: 2%.
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
     pub(super) slower: Option<f64>,
     /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes; up to
     /// three times that on a busy machine.
