@@ -170,6 +170,38 @@ fn what_is_free_in_a_program_that_never_rests_is_read_while_it_works() {
     }
 }
 
+/// Small blocks of 24 MiB, which all are freed but the last; and a rest until its input ends.
+const NODES: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { BLOCKS = 220000 };
+static char *blocks[BLOCKS];
+int main(void) {
+  for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(100), 1, 100);
+  for (int i = 0; i < BLOCKS - 1; i++) free(blocks[i]);
+  write(1, "\n", 1);
+  read(0, (char[1]){0}, 1);
+}
+"#;
+
+/// Such blocks are in lists in which they look as if they were in use.
+#[test]
+fn small_blocks_that_were_freed_are_free() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(nodes) = compiled(&room, "nodes", NODES, &["-O1"]) else { return };
+    let piped = std::process::Stdio::piped;
+    let mut nodes = std::process::Command::new(nodes);
+    let mut child = nodes.stdin(piped()).stdout(piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let pid = child.id().to_string();
+    let ran = pagemill_with(&["advise", "-p", &pid, "--for", "1s", "--json"]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    assert!(all["seen"]["malloc_returnable_bytes"].as_u64() > Some(22 << 20), "{all:#}");
+}
+
 /// Small objects of 60 MiB are written once, and 2 MiB used for most of a second.
 const KEPT: &str = r#"
 #include <stdio.h>

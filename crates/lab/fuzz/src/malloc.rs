@@ -100,20 +100,32 @@ fn seed(allocator: u8, maps: &str, pieces: &[Vec<u8>]) -> Vec<u8> {
 
 /// Heaps of both, with pieces and pages that are free.
 pub fn seeds() -> Vec<Vec<u8>> {
-    // Chunks of glibc: size before (of one that is free), size and flags. The second of three is free; then the top.
+    // Chunks of glibc: size before (of one that is free), size and flags. The second of three is free; then the top,
+    // which the arena in the library's data has behind its fast lists.
     const HEAP: u64 = 0x5555_0000_0000;
     let chunks = [0, 0x21, 0, 0, 0, 0x3001];
     let behind = [0x3000, 0x30, 0, 0, 0, 0, 0, 0x1_cfb1];
     let pages = vec![0; 0x20_000 / 8];
-    let maps = "555500000000-555500020000 rw-p 00000000 00:00 0 [heap]";
-    let main = [piece(HEAP, &pages), piece(HEAP, &chunks), piece(HEAP + 0x3020, &behind)];
-    // An arena's first heap: where the arena is, the heap before, its size.
+    let maps = "555500000000-555500020000 rw-p 00000000 00:00 0 [heap]\n\
+                7e0000000000-7e0000001000 rw-p 00000000 fe:00 7 /lib/libc.so.6";
+    let lists = |second: u64| {
+        piece(
+            0x7e00_0000_0c60,
+            &[[0, second], [0; 2], [0; 2], [0; 2], [0; 2], [HEAP + 0x3050, 0]].concat(),
+        )
+    };
+    let main = [piece(HEAP, &pages), piece(HEAP, &chunks), piece(HEAP + 0x3020, &behind), lists(0)];
+    // The third chunk is in the second fast list, and the last there.
+    let link = piece(HEAP + 0x3030, &[(HEAP + 0x3030) >> 12]);
+    let fast = [&main[..3], &[link, lists(HEAP + 0x3020)]].concat();
+    // An arena's first heap: where the arena is, the heap before, its size; then the arena, with its top.
     const ARENA: u64 = 0x7f00_0000_0000;
     let arena_maps = "7f0000000000-7f0000021000 rw-p 00000000 00:00 0";
     let begins = [ARENA + 0x30, 0, 0x2_1000];
     let arena = [
         piece(ARENA, &vec![0; 0x2_1000 / 8]),
         piece(ARENA, &begins),
+        piece(ARENA + 0x90, &[ARENA + 0x8d0]),
         piece(ARENA + 0x8b0, &[0, 0x21, 0, 0, 0, 0x2_0731]),
     ];
     // jemalloc: the root's word of a GiB, the leaf's of a page, and the extents: a slab of class 5 with ten regions
@@ -135,6 +147,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
                          40000000-41000000 rw-p 00000000 00:00 0";
     vec![
         seed(0, maps, &main),
+        seed(0, maps, &fast),
         seed(0, arena_maps, &arena),
         seed(1, jemalloc_maps, &extents),
         seed(2, jemalloc_maps, &extents),
@@ -164,7 +177,13 @@ mod tests {
         let jemalloc = Some((0x9000, 10 * 80 + 0x4000));
         assert_eq!(
             free,
-            [Some((0x20_000, 0x3000 + 0x1_cfb0)), Some((0x2_1000, 0x2_0730)), jemalloc, jemalloc]
+            [
+                Some((0x20_000, 0x3000 + 0x1_cfb0)),
+                Some((0x20_000, 0x3000 + 0x30 + 0x1_cfb0)),
+                Some((0x2_1000, 0x2_0730)),
+                jemalloc,
+                jemalloc
+            ]
         );
     }
 }

@@ -9,8 +9,10 @@
 //!
 //! A heap of malloc is chunks without gaps (`malloc/malloc.c` of glibc, "Chunks of memory are maintained using a
 //! 'boundary tag' method"): each begins with two words, of which the second is its size and three flags. A chunk is
-//! free where the flag of the next says so; then the word before the next's size repeats the free one's size. What
-//! threads keep in caches of their own counts as in use, as it does for malloc.
+//! free where the flag of the next says so; then the word before the next's size repeats the free one's size. Small
+//! chunks may be free in one of an arena's ten *fast lists* instead, with the flag of one in use; `malloc_trim` makes
+//! them one with their free neighbours first. What threads keep in caches of their own counts as in use, as it does for
+//! malloc.
 //!
 //! Properties:
 //! - Either every chunk from the first to the end is sound, or there is no answer: a heap that changes meanwhile, or is
@@ -40,36 +42,65 @@ pub struct FreeChunks {
     pub pages: Vec<Range<u64>>,
 }
 
-/// Walks the heap `start..end`, whose words `word` reads by address. None where it is not sound from end to end.
+/// An arena's fast lists, of which each has chunks of one size, the smallest first.
+pub const FAST_LISTS: usize = 10;
+
+/// The size of the chunks in a fast list, bytes.
+pub const fn fast_size(list: usize) -> u64 {
+    LEAST + list as u64 * UNIT
+}
+
+/// Whether a chunk may begin there.
+pub const fn is_aligned(chunk: u64) -> bool {
+    chunk.is_multiple_of(UNIT)
+}
+
+/// The size in the second word of a chunk, bytes.
+pub const fn size_in(word: u64) -> u64 {
+    word & !FLAGS
+}
+
+/// Walks the heap `start..end`, whose words `word` reads by address, with the chunks of it that are in fast lists, in
+/// order. None where it is not sound from end to end.
 pub fn walk(
     Range { start, end }: Range<u64>,
     page: u64,
+    fast: &[u64],
     mut word: impl FnMut(u64) -> Option<u64>,
 ) -> Option<FreeChunks> {
     let mut free = FreeChunks::default();
+    let mut fast = fast.iter().copied().skip_while(|chunk| *chunk < start).peekable();
     let mut at = start;
-    // Where the chunk before begins.
-    let mut before: Option<u64> = None;
+    // Where the chunk before begins, and where what is free before this one does.
+    let (mut before, mut run): (Option<u64>, Option<u64>) = (None, None);
     loop {
         let head = word(at.checked_add(8)?)?;
-        let size = head & !FLAGS;
+        let size = size_in(head);
         if head & BEFORE_IN_USE == 0 {
             // The first chunk has none before it, and says that it is in use.
             let began = before?;
             if word(at)? != at - began {
                 return None;
             }
-            free.add(began..at, page);
+            run = run.or(Some(began));
+        } else if let Some(began) = before.filter(|began| fast.next_if_eq(began).is_some()) {
+            run = run.or(Some(began));
+        } else if let Some(began) = run.take() {
+            free.add(began..before?, page);
         }
+        // What was in a list and is no chunk any more.
+        while fast.next_if(|chunk| *chunk < at).is_some() {}
         let left = end.checked_sub(at)?;
-        if size == FENCE && left == 2 * FENCE {
-            return Some(free);
-        }
-        if size < LEAST || !size.is_multiple_of(UNIT) || size > left {
+        let fence = size == FENCE && left == 2 * FENCE;
+        if !fence && (size < LEAST || !is_aligned(size) || size > left) {
             return None;
         }
-        if size == left {
-            free.add(at..end, page);
+        if fence || size == left {
+            let last = if fence { at } else { end };
+            let began = run.unwrap_or(at);
+            if began < last {
+                free.add(began..last, page);
+            }
             return Some(free);
         }
         (before, at) = (Some(at), at + size);
@@ -109,7 +140,7 @@ mod tests {
     }
 
     fn walked((words, end): &(BTreeMap<u64, u64>, u64)) -> Option<FreeChunks> {
-        walk(START..*end, 4096, |at| Some(words.get(&at).copied().unwrap_or(0)))
+        walk(START..*end, 4096, &[], |at| Some(words.get(&at).copied().unwrap_or(0)))
     }
 
     #[test]
@@ -121,6 +152,32 @@ mod tests {
         let top = START + (2 + 1024 + 3 + 4 + 2) * UNIT;
         let ends = (top + 600 * UNIT) / 4096 * 4096;
         assert_eq!(free.pages, [START + 4096..START + 0x4000, START + 0x5000..ends]);
+    }
+
+    /// Of 300 MiB in small chunks that had all been freed nothing was told, for they were in fast lists.
+    #[test]
+    fn chunks_in_fast_lists_are_one_with_their_free_neighbours() {
+        let sizes =
+            [(2, false), (7, false), (5, true), (7, false), (3, false), (7, false), (40, false)];
+        let (words, end) = heap(&sizes);
+        let starts: Vec<u64> = sizes
+            .iter()
+            .scan(START, |at, (units, _)| Some(std::mem::replace(at, *at + units * UNIT)))
+            .collect();
+        let told = |fast: &[u64]| {
+            let word = |at| Some(words.get(&at).copied().unwrap_or(0));
+            walk(START..end, 64, fast, word).unwrap()
+        };
+        let (alone, all) = (told(&[]), told(&[starts[1], starts[3], starts[5]]));
+        assert_eq!(alone.bytes, (5 + 40) * UNIT);
+        assert_eq!(all.bytes, (7 + 5 + 7 + 7 + 40) * UNIT);
+        // 19 units from the second on, and all from the last list's on.
+        let page = |at: u64| at.next_multiple_of(64);
+        let runs = [starts[1] + LINKS..starts[4], starts[5] + LINKS..end];
+        let pages: Vec<_> = runs.map(|run| page(run.start)..run.end / 64 * 64).into();
+        assert_eq!(all.pages, pages);
+        // What is no chunk any more is not counted, and does not hide what comes behind.
+        assert_eq!(told(&[starts[1] + 16, starts[3]]).bytes, (5 + 7 + 40) * UNIT);
     }
 
     #[test]
@@ -158,7 +215,7 @@ mod tests {
             if let Some(free) = walked(&changed) {
                 prop_assert!(free.bytes <= heap.1 - START);
             }
-            let missing = walk(START..heap.1, 4096, |at| {
+            let missing = walk(START..heap.1, 4096, &[], |at| {
                 (at != wrong).then(|| heap.0.get(&at).copied().unwrap_or(0))
             });
             prop_assert_eq!(missing, None);

@@ -46,7 +46,7 @@ const PAUSES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 /// A part of the time for reading what its malloc keeps free, one in so many, and the least.
 const READING: u32 = 40;
-const READ: Duration = Duration::from_millis(200);
+const READ: Duration = Duration::from_secs(1);
 /// Huge pages that are read for zeros, at most.
 const SAMPLED: usize = 64;
 /// A part of memory that is worth a lever, and one that is worth no row.

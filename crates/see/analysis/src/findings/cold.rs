@@ -81,7 +81,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for find in [cold, written_once] {
         let of = heat.objects.iter().filter(|object| !is_file(object));
-        let of = of.filter_map(|object| find(seen, heat, object, (all, before)));
+        let of = of.filter_map(|object| find(seen, heat, object, Pages { all, before }));
         let mut of: Vec<Finding> = of.collect();
         of.sort_by(|a, b| b.share.total_cmp(&a.share));
         of.truncate(NAMED);
@@ -96,6 +96,13 @@ fn is_file(object: &ObjectHeat) -> bool {
     object.kind == "mapping"
         && object.name.starts_with('/')
         && !in_memory.iter().any(|prefix| object.name.starts_with(prefix))
+}
+
+/// The pages of a recording that are resident, and the step before which is early.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    all: u64,
+    before: u64,
 }
 
 /// Pages of a histogram over steps.
@@ -132,7 +139,7 @@ fn cold(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, before): (u64, u64),
+    Pages { all, before }: Pages,
 ) -> Option<Finding> {
     let EarlyPages { pages, since } = early(&object.last_touched, heat, before);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
@@ -167,7 +174,7 @@ fn written_once(
     seen: &RecordedViews<'_>,
     heat: &HeatView,
     object: &ObjectHeat,
-    (all, before): (u64, u64),
+    Pages { all, before }: Pages,
 ) -> Option<Finding> {
     let EarlyPages { pages: written, since } = early(&object.last_written, heat, before);
     // What was not touched later was not read later; pages that were never written are in neither.
