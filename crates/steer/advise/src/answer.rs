@@ -64,7 +64,7 @@ fn amount(change: &Change) -> String {
 
 impl Advice {
     fn runs<'a>(&'a self, levers: &'a [Vec<Figures>]) -> Runs<'a> {
-        Runs { base: &self.base, levers, out: &[] }
+        Runs { base: &self.base, levers, ..Runs::default() }
     }
 
     /// Whether a lever is worth it.
@@ -143,10 +143,11 @@ impl Advice {
 
     /// The conclusion, a sentence.
     pub fn conclusion(&self) -> String {
+        let unused = self.unused().unwrap_or_default();
         match self.interrupted {
-            None => self.concluded(),
+            None => self.concluded() + &unused,
             Some(_) => format!(
-                "incomplete (interrupted {} and {}): {}",
+                "incomplete (interrupted {} and {}): {}{unused}",
                 match self.runs {
                     1 => "in the first run".into(),
                     runs => format!("in run {runs}"),
@@ -171,6 +172,9 @@ impl Advice {
         let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
         let known = self.known(told);
         let mut text = verdict(&known, open, perhaps, self.options.worth);
+        if !self.undecided() {
+            text.extend(self.unlikely().map(|unlikely| format!(" ({unlikely})")));
+        }
         if let Some((arm, aim)) = self.judgement.over_bound.filter(|(arm, _)| told != Some(*arm)) {
             text.push_str("; ");
             text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
@@ -188,6 +192,15 @@ impl Advice {
         text
     }
 
+    /// That much of its memory is not accessed, if it is.
+    fn unused(&self) -> Option<String> {
+        let cold = self.seen.cold?;
+        let share = self.seen.share(cold.bytes);
+        (share > self.options.worth).then(|| {
+            format!("; {:.0} % of its memory could live in slower memory (modelled)", share * 100.0)
+        })
+    }
+
     /// What is known of the levers of which enough was seen, but for this one.
     fn known(&self, but: Option<usize>) -> Known {
         let seen = |(number, arm): &(usize, &Arm)| {
@@ -202,7 +215,7 @@ impl Advice {
 
     /// What is to be said of levers that did not have the runs that it takes.
     fn open(&self) -> Option<String> {
-        let [never, seldom] = self.untried();
+        let [never, seldom] = self.untried(true);
         let levers = |count: u64| units::counted(count, "lever was", "levers were");
         let what = match (never as u64, seldom as u64) {
             (0, 0) => return None,
@@ -218,6 +231,15 @@ impl Advice {
                 "{what} for lack of time (--within {}s would give enough)",
                 self.wanted.as_secs()
             ),
+        })
+    }
+
+    /// What is to be said of levers that did not have those runs, and that hardly help.
+    fn unlikely(&self) -> Option<String> {
+        let all = self.untried(false).iter().sum::<usize>() as u64;
+        (all > 0).then(|| {
+            let levers = units::counted(all, "lever that is", "levers that are");
+            format!("{levers} not likely to help had no time for {LEAST} runs")
         })
     }
 
@@ -337,7 +359,9 @@ impl Advice {
     /// table.
     fn usual(&self) -> RunObservation {
         let median = |quantity, first| {
-            Runs { base: &self.base, levers: &[], out: &[] }.median(None, quantity).unwrap_or(first)
+            Runs { base: &self.base, levers: &[], ..Runs::default() }
+                .median(None, quantity)
+                .unwrap_or(first)
         };
         let seen = self.seen.clone();
         let [user, system, faults] = [0, 1, 2].map(Quantity::Counted);

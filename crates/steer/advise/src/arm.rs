@@ -120,6 +120,11 @@ pub(crate) fn given_up(arms: &[Arm]) -> Vec<bool> {
     arms.iter().map(|arm| arm.state == State::Out).collect()
 }
 
+/// The share of mean memory that each may bring at the most.
+pub(crate) fn memory_bounds(arms: &[Arm]) -> Vec<f64> {
+    arms.iter().map(|arm| arm.estimate.memory).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -77,7 +77,7 @@ impl<'a> Counted<'a> {
     /// As text.
     pub fn text(&self) -> String {
         let levers = self.advice.levers();
-        let runs = Runs { base: &self.advice.base, levers: &levers, out: &[] };
+        let runs = Runs { base: &self.advice.base, levers: &levers, ..Runs::default() };
         let tried: Vec<usize> = (0..levers.len()).filter(|arm| !levers[*arm].is_empty()).collect();
         let mut header = vec!["median of a run", "as it is"];
         header.extend(tried.iter().map(|arm| self.advice.arms[*arm].lever.name()));
@@ -113,9 +113,10 @@ impl<'a> Counted<'a> {
         let by_off = [advice.base.clone(), on.to_vec()];
         let metrics = quantities().filter_map(|(name, quantity)| {
             let median = |runs: &[Figures]| {
-                Runs { base: runs, levers: &[], out: &[] }.median(None, quantity)
+                Runs { base: runs, levers: &[], ..Runs::default() }.median(None, quantity)
             };
-            let change = |base, at| Runs { base, levers: &by_off, out: &[] }.change(at, quantity);
+            let change =
+                |base, at| Runs { base, levers: &by_off, ..Runs::default() }.change(at, quantity);
             let ratio = |change: Option<Change>| change.map(|change| change.ratio);
             let ends = |change: Option<Change>| {
                 change.and_then(|change| change.interval().map(<[f64; 2]>::from))

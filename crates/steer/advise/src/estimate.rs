@@ -42,6 +42,20 @@ impl Estimate {
         Self { likely_time: share.clamp(0.0, self.time), ..self }
     }
 
+    /// Why it is not worth a trial.
+    pub fn too_little(&self) -> String {
+        match self.memory * 100.0 {
+            0.0 => self.why.clone(),
+            percent => format!("up to {percent:.1} % of its memory: {}", self.why),
+        }
+    }
+
+    /// Whether it may well bring more than `worth` of what is wanted, by what was seen.
+    pub fn promises(&self, goal: Goal, worth: f64) -> bool {
+        let likely = Self { memory: self.likely, time: self.likely_time, ..self.clone() };
+        likely.matters(goal, worth)
+    }
+
     /// Whether it may bring more than `worth` of what is wanted.
     pub fn matters(&self, goal: Goal, worth: f64) -> bool {
         goal.aims().iter().any(|aim| match aim {

@@ -348,7 +348,8 @@ impl RunObservation {
         // beyond what the processor holds translations of.
         let touched = (base / BASE) as f64 / self.faults.max(1) as f64;
         let faults = self.system_share() * touched.min(1.0);
-        let beyond = 1.0 - REACH.min(base) as f64 / base as f64;
+        let used = base.saturating_sub(self.cold.map_or(0, |cold| cold.bytes)).max(1);
+        let beyond = 1.0 - REACH.min(used) as f64 / used as f64;
         let likely = faults + (1.0 - self.system_share()) * beyond / 2.0;
         let why = format!("on base pages {:.0} % of its memory", share * 100.0);
         Estimate::up_to(0.0, 1.0, why).likely_time(likely)

@@ -54,11 +54,18 @@
 //! - *shown* when they say that it is worth it (the whole interval again), and at 90 % that the bound is kept;
 //! - *open* else.
 //!
-//! On a machine that is not quiet it takes five runs to say that a lever takes less time, or that it passes a bound of
-//! time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of the
-//! other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth it
-//! is gross, too: three runs tell half of the time. It takes five on a quiet machine, too, to say that a bound of time
-//! is passed by less than `NARROW`: whoever would be given up for that may bring all of its memory.
+//! Where the noise is above `QUIET` it takes five runs to say that a lever takes less time or memory, or that it passes
+//! a bound of time (or one that is gross): of three and three, all of one arm may have met a busy neighbour and none of
+//! the other's by chance alone (one time in ten; of five and five one in 126). Unless what it takes less than is worth
+//! it is gross, too: three runs tell half of the time. It takes five on a quiet machine, too, to say that a bound of
+//! time is passed by less than `NARROW`: whoever would be given up for that may bring all of its memory.
+//!
+//! Runs that differ as no normal noise does have intervals that say too much. So what falls also has to lie lower than
+//! the base by its ranks ([`chance_of_lower`]; of pairs by their signs): by chance as seldom as `CHANCE`, or, of few
+//! runs, as seldom as they can show. Where the noise is above `LOUD`, as seldom as `CHANCE` for all levers together,
+//! which few runs cannot show.
+//!
+//! A lever that can bring no memory, by what was seen before, brings none, whatever the runs say.
 //!
 //! Stop when no lever is open; or when one is shown for the first aim that is not lost and no other's interval reaches
 //! more than `MARGIN` further, while those that are shown, too, are not better by `RIVAL` (at 90 %, by the noise
@@ -77,6 +84,10 @@
 use std::f64::consts::FRAC_PI_2;
 
 use pagemill_analysis::statistics::{mad, mean, median};
+
+mod ranks;
+
+use ranks::{chance_of_lower, chance_of_negative};
 
 /// Standard errors on each side of an interval.
 const Z: f64 = 2.6;
@@ -104,15 +115,19 @@ const BUSY: f64 = 0.05;
 const HOPELESS: f64 = 4.0;
 /// Of the share in which it waits for a CPU so much is noise of its time, as long as there are few runs.
 const DISTURBED: f64 = 0.5;
+/// How likely the order of a lever's runs and those as it is may be by chance where it is chosen.
+const CHANCE: f64 = 0.01;
+/// Noise above which it is the program that does not do the same each time.
+const LOUD: f64 = 0.3;
 /// Part of the wall time in whose shares a smaller CPU time is judged.
 const IDLE: f64 = 0.25;
 /// Runs of each lever, at the least.
 pub const LEAST: usize = 3;
-/// Runs that show that a lever takes less time where runs of the same differ by more than [`QUIET`].
+/// Runs that show that a lever takes less where runs of the same differ by more than [`QUIET`].
 const SURE: usize = 5;
 /// A bound of time that is passed by less is not passed before that many runs, on a quiet machine either.
 const NARROW: f64 = 0.05;
-/// Wall time with less noise than this is taken.
+/// Wall time with less noise than this is taken; with less, few runs tell.
 const QUIET: f64 = 0.01;
 
 /// What the kernel and the processor count in a run, by the names that JSON has; the latter where it does.
@@ -326,7 +341,7 @@ pub struct Judgement {
 }
 
 /// The runs of all arms.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Runs<'a> {
     /// As it is.
     pub base: &'a [Figures],
@@ -334,6 +349,8 @@ pub struct Runs<'a> {
     pub levers: &'a [Vec<Figures>],
     /// Levers that were given up: they stay out. One beyond the last was not.
     pub out: &'a [bool],
+    /// The share of memory that each may bring at the most; of one beyond the last that is not known.
+    pub most: &'a [f64],
 }
 
 /// The correction of a MAD of `n` values (Croux & Rousseeuw 1992).
@@ -385,10 +402,13 @@ impl Runs<'_> {
         runs.filter_map(|run| Some(log(run)? - base(run.round)?)).collect()
     }
 
-    /// The change by pairs, and the noise of these: logarithms.
+    /// The changes of pairs, and the noise of these, where they tell more than values do: logarithms.
     fn paired(&self, lever: usize, quantity: Quantity, beside: f64) -> Option<(Vec<f64>, f64)> {
         let all = (0..self.levers.len()).map(|lever| self.pairs(lever, quantity, beside));
-        Some((self.pairs(lever, quantity, beside), pooled(all)?))
+        let (pairs, of_pairs) = (self.pairs(lever, quantity, beside), pooled(all)?);
+        let noise = self.noise_beside(quantity, beside).unwrap_or(f64::INFINITY);
+        let whole = pairs.len() == quantity.all_of(self.levers.get(lever)?).len();
+        (of_pairs < noise && whole).then_some((pairs, of_pairs))
     }
 
     /// The noise of what stands for time, as it is judged.
@@ -445,8 +465,6 @@ impl Runs<'_> {
         let shares = 1.0 / new.len() as f64 + 1.0 / old.len() as f64;
         let mut error = noise * (FRAC_PI_2 * shares).sqrt();
         if let Some((pairs, of_pairs)) = self.paired(lever, quantity, beside)
-            && of_pairs < noise
-            && pairs.len() == new.len()
             && let Some(middle) = median(&pairs)
         {
             ratio = middle.exp();
@@ -566,7 +584,8 @@ impl Judge<'_> {
     }
 
     fn standing(&self, lever: usize, aim: Aim) -> Standing {
-        if self.runs.out.get(lever) == Some(&true) || self.runs.levers[lever].is_empty() {
+        let given_up = self.runs.out.get(lever) == Some(&true);
+        if given_up || self.runs.levers[lever].is_empty() || !self.can_bring(lever, aim) {
             return Standing::Out;
         }
         // What was not seen in any run yet may be in the next.
@@ -634,12 +653,49 @@ impl Judge<'_> {
     fn is_told_of_fall(&self, lever: usize, aim: Aim, fall: Change) -> bool {
         let rise = fall.inverted();
         let gross = || self.is_gross(lever, rise, 1.0 / (1.0 - self.criteria.worth), true);
-        fall.runs >= LEAST && (self.is_told(aim, fall.runs) || gross())
+        let enough = fall.runs >= LEAST && (self.is_told(aim, fall.runs) || gross());
+        enough && self.can_bring(lever, aim) && self.lies_lower(lever, aim)
     }
 
     /// Whether so many runs can show that a lever is worth it.
     fn is_told(&self, aim: Aim, runs: usize) -> bool {
-        matches!(aim, Aim::Memory) || self.is_told_of_time(runs)
+        runs >= SURE || self.noise(aim) <= QUIET
+    }
+
+    /// Whether a lever may bring of memory what is worth it.
+    fn can_bring(&self, lever: usize, aim: Aim) -> bool {
+        let most = self.runs.most.get(lever);
+        aim != Aim::Memory || most.is_none_or(|most| *most >= self.criteria.worth)
+    }
+
+    /// Whether the order of a lever's runs and those of the base is hardly chance.
+    fn lies_lower(&self, lever: usize, aim: Aim) -> bool {
+        let memory = aim == Aim::Memory;
+        let quantity = if memory { Quantity::Mean } else { self.time };
+        let beside = if memory { self.small() } else { self.runs.beside(self.time) };
+        let inverse = quantity == Quantity::Metric && self.criteria.more_is_better;
+        let sign = if inverse { -1.0 } else { 1.0 };
+        let spares = !memory && quantity != Quantity::Cpu;
+        let spared = if spares { self.runs.spared(lever).ln() } else { 0.0 };
+        let (noise, chance, least) = match self.runs.paired(lever, quantity, beside) {
+            Some((pairs, noise)) => {
+                let pairs: Vec<f64> = pairs.iter().map(|pair| sign * pair + spared).collect();
+                let least = chance_of_negative(&vec![-1.0; pairs.len()]);
+                (noise, chance_of_negative(&pairs), least)
+            }
+            None => {
+                let logs = |arm: &[Figures], more: f64| -> Vec<f64> {
+                    let values = quantity.all_of(arm).into_iter();
+                    values.map(|value| sign * value.ln() + more).collect()
+                };
+                let new = logs(&self.runs.levers[lever], spared);
+                let old = logs(self.runs.base, 0.0);
+                let least = chance_of_lower(&vec![0.0; new.len()], &vec![1.0; old.len()]);
+                (self.noise(aim), chance_of_lower(&new, &old), least)
+            }
+        };
+        let tried = self.runs.levers.iter().filter(|runs| !runs.is_empty()).count();
+        chance <= if noise > LOUD { CHANCE / tried.max(1) as f64 } else { CHANCE.max(least) }
     }
 
     /// Whether so many runs of a lever tell how its time differs.

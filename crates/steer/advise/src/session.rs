@@ -18,7 +18,7 @@ use pagemill_model::Pid;
 use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
-use crate::arm::{Arm, State, given_up, of_levers};
+use crate::arm::{Arm, State, given_up, memory_bounds, of_levers};
 use crate::free_memory::FreeMemory;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
@@ -156,8 +156,9 @@ impl Advice {
         base: Vec<Figures>,
         arms: Vec<Arm>,
     ) -> Self {
-        let (levers, out) = (of_levers(&arms), given_up(&arms));
-        let judgement = Runs { base: &base, levers: &levers, out: &out }.judge(&criteria(options));
+        let (levers, out, most) = (of_levers(&arms), given_up(&arms), memory_bounds(&arms));
+        let runs = Runs { base: &base, levers: &levers, out: &out, most: &most };
+        let judgement = runs.judge(&criteria(options));
         Self {
             words,
             options: options.clone(),
@@ -187,17 +188,28 @@ impl Advice {
         of_levers(&self.arms)
     }
 
-    /// How many levers were not tried at all for lack of time, and how many not often enough.
-    pub fn untried(&self) -> [usize; 2] {
-        let short = || self.arms.iter().filter(|arm| arm.state == State::NoTime);
-        let never = short().filter(|arm| arm.runs.is_empty()).count();
-        [never, short().count() - never]
+    /// How many levers were not tried at all for lack of time, and how many not often enough: of those that may well
+    /// help, or of the others.
+    pub fn untried(&self, promising: bool) -> [usize; 2] {
+        let criteria = self.criteria();
+        let (levers, most) = (self.levers(), memory_bounds(&self.arms));
+        let runs = Runs { base: &self.base, levers: &levers, most: &most, ..Runs::default() };
+        let promises = |number: usize, arm: &Arm| match arm.runs.len() {
+            0 => arm.estimate.promises(criteria.goal, criteria.worth),
+            _ => runs.promise(number, &criteria) < 1.0 - criteria.worth,
+        };
+        let short = |(number, arm): &(usize, &Arm)| {
+            arm.state == State::NoTime && promises(*number, arm) == promising
+        };
+        let all = || self.arms.iter().enumerate().filter(short);
+        let never = all().filter(|(_, arm)| arm.runs.is_empty()).count();
+        [never, all().count() - never]
     }
 
-    /// Whether no lever is known to help, and one may: some were not tried for lack of time, or one looks worth it and
-    /// the runs differ too much to tell.
+    /// Whether no lever is known to help, and one may well: some of those were not tried for lack of time, or one looks
+    /// worth it and the runs differ too much to tell.
     pub fn undecided(&self) -> bool {
-        let open = self.untried() != [0, 0] || self.judgement.perhaps.is_some();
+        let open = self.untried(true) != [0, 0] || self.judgement.perhaps.is_some();
         self.judgement.choice.is_none() && (open || self.interrupted.is_some())
     }
 
@@ -396,8 +408,10 @@ impl<'a> Session<'a> {
             if self.options.rounds.is_some() {
                 continue;
             }
-            let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
-            let judgement = Runs { base: &self.base, levers: &levers, out: &out }.judge(&criteria);
+            let arms = &self.arms;
+            let (levers, out, most) = (of_levers(arms), given_up(arms), memory_bounds(arms));
+            let runs = Runs { base: &self.base, levers: &levers, out: &out, most: &most };
+            let judgement = runs.judge(&criteria);
             for (arm, standing) in self.arms.iter_mut().zip(&judgement.standings) {
                 if arm.waits() && !arm.runs.is_empty() && *standing == Standing::Out {
                     arm.state = State::Out;
@@ -410,7 +424,7 @@ impl<'a> Session<'a> {
 
     /// Time for it all.
     fn time(&self) -> Duration {
-        let waits = Runs { base: &self.base, levers: &[], out: &[] }.waiting(None);
+        let waits = Runs { base: &self.base, levers: &[], ..Runs::default() }.waiting(None);
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
         time(self.options, self.shortest, for_others(waits, self.seen.peak.threads, cpus))
     }
@@ -448,7 +462,7 @@ impl<'a> Session<'a> {
     fn next(&mut self, settled: bool) -> Option<Vec<usize>> {
         if !self.base.is_empty() {
             let levers = of_levers(&self.arms);
-            let runs = Runs { base: &self.base, levers: &levers, out: &[] };
+            let runs = Runs { base: &self.base, levers: &levers, ..Runs::default() };
             self.pace.enough = runs.enough(&criteria(self.options));
         }
         let left = self.left();
@@ -619,7 +633,7 @@ fn play(
         (false, false) => true,
     };
     let levers = of_levers(arms);
-    let runs = Runs { base, levers: &levers, out: &[] };
+    let runs = Runs { base, levers: &levers, ..Runs::default() };
     let waiting: Vec<usize> =
         (0..arms.len()).filter(|arm| arms[*arm].waits() && needs(&arms[*arm])).collect();
     let candidate = |arm: &usize| Candidate {
@@ -711,7 +725,7 @@ fn arms(target: &Target, seen: &RunObservation, options: &Options) -> Result<Vec
         let state = match &start {
             _ if !asked => State::NotTried(NOT_ASKED.into()),
             Err(why) => State::NotTried(why.clone()),
-            Ok(_) if !matters => State::NotTried(estimate.why.clone()),
+            Ok(_) if !matters => State::NotTried(estimate.too_little()),
             Ok(_) => State::Tried,
         };
         Arm::new(*lever, estimate, start.ok(), state)

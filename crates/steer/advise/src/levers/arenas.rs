@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::RunObservation;
+use crate::observation::{RunObservation, UNKNOWN, bytes};
 
 /// `MALLOC_ARENA_MAX=1`.
 pub struct Arenas;
@@ -26,12 +26,14 @@ impl Lever for Arenas {
             return Estimate::nothing("it has one thread, and so one arena");
         }
         seen.only_with(Allocator::Glibc, || {
-            let free = seen.known().map_or(seen.peak.anonymous, |malloc| malloc.free);
-            let estimate = Estimate::up_to(
-                seen.share(free),
-                0.0,
-                "how much the arenas of its threads keep free is not known: at most this",
-            );
+            let (free, why) = match seen.known() {
+                Some(malloc) => {
+                    let free = bytes(malloc.free as f64);
+                    (malloc.free, format!("its malloc holds {free} free, in all arenas"))
+                }
+                None => (seen.peak.anonymous, UNKNOWN.into()),
+            };
+            let estimate = Estimate::up_to(seen.share(free), 0.0, why);
             let likely = estimate.memory / 2.0;
             estimate.likely(likely)
         })

@@ -9,9 +9,6 @@ use crate::observation::RunObservation;
 /// `PYTHONMALLOC=malloc`.
 pub struct Pymalloc;
 
-/// malloc has more in front of each small object, so little of what may come is likely.
-const LIKELY: f64 = 0.25;
-
 impl Lever for Pymalloc {
     fn words(&self) -> [&'static str; 3] {
         [
@@ -31,12 +28,9 @@ impl Lever for Pymalloc {
         }
         let malloc = seen.malloc.map_or(0, |malloc| malloc.heap);
         let beside = seen.share(seen.peak.anonymous.saturating_sub(malloc));
-        let estimate = Estimate::up_to(
-            beside,
-            0.0,
-            "how much pymalloc's arenas keep free is not known: at most all that is not malloc's",
-        );
-        let likely = estimate.memory * LIKELY;
-        estimate.likely(likely)
+        let why =
+            "how much pymalloc's arenas keep free is not known: at most all that is not malloc's";
+        // malloc has more in front of each small object: mostly it takes more.
+        Estimate::up_to(beside, 0.0, why).likely(0.0)
     }
 }

@@ -31,7 +31,7 @@ fn quiet(levers: &[(f64, f64)], runs: usize) -> (Vec<Figures>, Vec<Vec<Figures>>
 }
 
 fn judged(base: &[Figures], levers: &[Vec<Figures>], criteria: &Criteria) -> Judgement {
-    Runs { base, levers, out: &[] }.judge(criteria)
+    Runs { base, levers, ..Runs::default() }.judge(criteria)
 }
 
 /// A shell of 2 MiB that takes 0.8 of them was advised a setting of malloc that it does not use.
@@ -87,7 +87,8 @@ fn played(
             arms[arm].push(run(*memory, *time));
         }
         let out: Vec<bool> = plays.iter().map(|plays| !plays).collect();
-        let judgement = Runs { base: &base, levers: &arms, out: &out }.judge(criteria);
+        let judgement =
+            Runs { base: &base, levers: &arms, out: &out, ..Runs::default() }.judge(criteria);
         for (plays, standing) in plays.iter_mut().zip(&judgement.standings) {
             *plays &= *standing != Standing::Out;
         }
@@ -151,7 +152,7 @@ fn where_the_machine_is_busier_in_some_rounds_pairs_tell() {
     assert_eq!(told(false).choice, None, "without them nobody can tell");
     // A lever that lacks a pair is judged as before.
     let (base, levers) = (arm(1.0, true, 0), [arm(0.85, false, 1), arm(1.0, true, 2)]);
-    let runs = Runs { base: &base, levers: &levers, out: &[] };
+    let runs = Runs { base: &base, levers: &levers, ..Runs::default() };
     let width = |lever: usize| runs.change(lever, Quantity::Cpu).unwrap().error;
     assert!(width(0) > 5.0 * width(1), "{} {}", width(0), width(1));
 }
@@ -235,9 +236,9 @@ fn a_metric_stands_for_time_and_may_be_better_when_it_is_more() {
 fn time_is_cpu_time_where_the_machine_is_busy() {
     let run = |wall: f64, cpu: f64| Figures { wall: Some(wall), ..figures(100.0, cpu) };
     let busy = [run(2.0, 1.0), run(4.0, 1.01), run(3.0, 1.02)];
-    assert_eq!(Runs { base: &busy, levers: &[], out: &[] }.time(), Quantity::Cpu);
+    assert_eq!(Runs { base: &busy, levers: &[], ..Runs::default() }.time(), Quantity::Cpu);
     let quiet = [run(2.0, 1.0), run(2.01, 1.01), run(2.0, 1.02)];
-    assert_eq!(Runs { base: &quiet, levers: &[], out: &[] }.time(), Quantity::Wall);
+    assert_eq!(Runs { base: &quiet, levers: &[], ..Runs::default() }.time(), Quantity::Wall);
 }
 
 #[test]
@@ -304,7 +305,7 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
         [1.0, 1.2, 1.4, 1.1, 1.3].iter().map(run).collect()
     };
     let base = told(0.2);
-    let runs = Runs { base: &base, levers: &[], out: &[] };
+    let runs = Runs { base: &base, levers: &[], ..Runs::default() };
     assert!(runs.idle() < 1e-9, "{}", runs.idle());
     let judgement = judged(&base, &[told(0.18)], &CRITERIA);
     assert!(matches!(judgement.choice, Some((0, Aim::Time { .. }))), "{judgement:?}");
@@ -407,14 +408,14 @@ fn of_two_that_are_shown_the_better_one_is_waited_for() {
     let right = chosen.count();
     assert!(right >= 185, "{right} of 200");
     let runs = |times: [f64; 3]| times.map(|time| figures(100.0, time)).to_vec();
-    let base = runs([2.0, 1.7, 2.4]);
+    let base = runs([2.0, 1.85, 2.2]);
     let stop = |levers: &[Vec<Figures>]| judged(&base, levers, &criteria).stop;
-    let near = [runs([0.4, 0.34, 0.48]), runs([0.44, 0.38, 0.52])];
+    let near = [runs([0.4, 0.37, 0.44]), runs([0.42, 0.39, 0.46])];
     assert!(stop(&near[..1]) && !stop(&near), "two that may be as good");
     let many = |runs: &[Figures]| runs.repeat(5);
     let fifteen = near.each_ref().map(|runs| many(runs));
     assert!(judged(&many(&base), &fifteen, &criteria).stop, "after so many runs any will do");
-    assert!(stop(&[runs([0.1, 0.085, 0.12]), runs([0.9, 0.76, 1.08])]), "told apart");
+    assert!(stop(&[runs([0.1, 0.092, 0.11]), runs([0.9, 0.83, 0.99])]), "told apart");
 }
 
 #[test]
@@ -423,7 +424,7 @@ fn a_pair_is_with_all_runs_of_the_command_as_it_is_in_that_round() {
     let base: Vec<Figures> = (1..=5).flat_map(|round| [run(1.2, round), run(0.8, round)]).collect();
     let lever: Vec<Figures> = (1..=5).map(|round| run(0.98, round)).collect();
     let levers = [lever];
-    let runs = Runs { base: &base, levers: &levers, out: &[] };
+    let runs = Runs { base: &base, levers: &levers, ..Runs::default() };
     let change = runs.change(0, Quantity::Cpu).unwrap();
     assert!((change.ratio - 1.0).abs() < 0.01, "{change:?}");
     assert_eq!(runs.judge(&CRITERIA).choice, None);
@@ -524,4 +525,37 @@ fn less_time_in_three_runs_of_a_noisy_command_is_not_shown_yet() {
         judged(&runs(&slow[..3]), &[less], &CRITERIA).standings,
         [Standing::Shown(Aim::Memory)]
     );
+}
+
+/// A command that works for 1 to 20 times as long, at random, was told that one of eight levers takes 78 % less time.
+#[test]
+fn of_a_command_that_does_not_do_the_same_each_time_hardly_ever_is_a_lever_chosen() {
+    let mut random = Random::new(7);
+    let mut arm = |runs: usize| -> Vec<Figures> {
+        let mut run = || figures(100.0, 0.1 * (random.index(20) + 1) as f64);
+        (0..runs).map(|_| run()).collect()
+    };
+    let mut chosen = 0;
+    for _ in 0..300 {
+        let levers: Vec<Vec<Figures>> = (0..8).map(|_| arm(SURE)).collect();
+        chosen += usize::from(judged(&arm(2 * SURE), &levers, &CRITERIA).choice.is_some());
+    }
+    assert!(chosen <= 6, "{chosen} of 300");
+    let half: Vec<Figures> =
+        arm(40).iter().map(|run| figures(100.0, run.cpu.unwrap() / 20.0)).collect();
+    assert!(judged(&arm(40), &[half], &CRITERIA).choice.is_some(), "20 times as fast is");
+}
+
+/// V8 keeps its memory outside of malloc, and a setting of malloc was named for 14 % less of it, by chance.
+#[test]
+fn a_lever_that_can_bring_no_memory_is_not_chosen_for_it() {
+    let (base, levers) = quiet(&[(0.8, 1.0), (0.9, 1.0)], 5);
+    let judged = |most: &[f64]| {
+        Runs { base: &base, levers: &levers, most, ..Runs::default() }.judge(&CRITERIA)
+    };
+    let memory = |judged: Judgement| judged.choice;
+    assert_eq!(memory(judged(&[])), Some((0, Aim::Memory)));
+    assert_eq!(memory(judged(&[0.0])), Some((1, Aim::Memory)));
+    let none = judged(&[0.0, 0.04]);
+    assert_eq!((none.choice, none.perhaps, none.nearest), (None, None, None));
 }

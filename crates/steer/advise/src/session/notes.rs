@@ -34,7 +34,7 @@ impl Session<'_> {
     /// What is to be known beside the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
-        let runs = Runs { base: &self.base, levers: &levers, out: &out };
+        let runs = Runs { base: &self.base, levers: &levers, out: &out, ..Runs::default() };
         let mut notes = Vec::new();
         let noise = |quantity| runs.noise(quantity).map(|noise| noise * 100.0);
         if let (Some(wall), Some(cpu)) = (noise(Quantity::Wall), noise(Quantity::Cpu))
