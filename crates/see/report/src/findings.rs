@@ -1,6 +1,6 @@
 //! Conclusions as text, JSON and HTML: what a report begins with.
 
-use pagemill_analysis::findings::{Conclusions, Finding, Inconclusive, Stake};
+use pagemill_analysis::findings::{Conclusions, Finding, Inconclusive, NotRecorded, Stake};
 use serde_json::{Value, json};
 
 use crate::draw::html::Page;
@@ -26,6 +26,9 @@ pub fn text(conclusions: &Conclusions) -> String {
     }
     for Inconclusive { what, why, next } in &conclusions.inconclusive {
         out.push_str(&format!("could not tell {what}: {why}\n     next: {next}\n"));
+    }
+    if let Some(NotRecorded { what, next }) = &conclusions.not_recorded {
+        out.push_str(&format!("not recorded: {}\n     next: {next}\n", what.join(", ")));
     }
     out
 }
@@ -56,17 +59,16 @@ pub fn html(conclusions: &Conclusions, page: &mut Page) {
     if conclusions.findings.is_empty() {
         page.paragraph(none(conclusions));
     } else {
-        let row = |Finding { text, evidence, next, .. }: &Finding| {
-            vec![text.clone(), evidence.clone(), next.clone()]
-        };
-        let rows: Vec<_> = conclusions.findings.iter().map(row).collect();
-        page.table(&["what", "by", "next"], &rows);
+        for (number, finding) in conclusions.findings.iter().enumerate() {
+            let Finding { text, evidence, next, .. } = finding;
+            page.paragraph(&format!("{}. {text}.", number + 1));
+            page.paragraph(&format!("By: {evidence}.")).command(next);
+        }
     }
-    if !conclusions.inconclusive.is_empty() {
-        let row = |Inconclusive { what, why, next }: &Inconclusive| {
-            vec![(*what).to_owned(), why.clone(), next.clone()]
-        };
-        let rows: Vec<_> = conclusions.inconclusive.iter().map(row).collect();
-        page.table(&["could not tell", "why", "next"], &rows);
+    for Inconclusive { what, why, next } in &conclusions.inconclusive {
+        page.paragraph(&format!("Could not tell {what}: {why}.")).command(next);
+    }
+    if let Some(NotRecorded { what, next }) = &conclusions.not_recorded {
+        page.paragraph(&format!("Not recorded: {}.", what.join(", "))).command(next);
     }
 }

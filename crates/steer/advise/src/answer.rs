@@ -555,7 +555,7 @@ impl Advice {
         let levers = self.levers();
         let runs = self.runs(&levers);
         let mut page = Page::new(&format!("Advice for {}", Start::default().line(&self.words)));
-        page.paragraph(&format!("{}.", self.conclusion())).preformatted(&self.ends());
+        page.paragraph(&format!("{}.", self.conclusion())).command(&self.ends());
         if let Some(colder) = self.colder() {
             page.paragraph(&colder);
         }

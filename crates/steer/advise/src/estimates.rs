@@ -525,7 +525,7 @@ impl Estimates {
         let mut page = Page::new(&format!("What may help {}", self.whose));
         page.paragraph(&format!("{}.", self.conclusion()));
         if let Some(next) = self.next() {
-            page.preformatted(&format!("to try them: {next}"));
+            page.command(&format!("to try them: {next}"));
         }
         let rows = self.rows();
         if !rows.is_empty() {

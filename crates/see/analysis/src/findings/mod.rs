@@ -35,6 +35,33 @@ pub struct Conclusions {
     pub findings: Vec<Finding>,
     /// What could not be told from it.
     pub inconclusive: Vec<Inconclusive>,
+    /// What was not asked of it; none where there are findings.
+    pub not_recorded: Option<NotRecorded>,
+}
+
+/// Kinds of events that a recording does not have and that findings are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRecorded {
+    /// What they would tell, each a few words.
+    pub what: Vec<&'static str>,
+    /// The command that records them.
+    pub next: String,
+}
+
+impl NotRecorded {
+    fn of(seen: &RecordedViews<'_>) -> Option<Self> {
+        let kinds = [
+            ("accesses", "what memory is cold (accesses)", seen.accesses.is_some()),
+            ("faults", "whether page faults stall it (faults)", seen.faults.is_some()),
+            ("heap", "what its malloc keeps free (heap)", seen.heap.is_some()),
+        ];
+        let missing: Vec<_> = kinds.into_iter().filter(|(.., is_there)| !is_there).collect();
+        let words: Vec<&str> = missing.iter().map(|(word, ..)| *word).collect();
+        (!missing.is_empty()).then(|| Self {
+            what: missing.iter().map(|(_, what, _)| *what).collect(),
+            next: format!("pagemill record --with {} {}", words.join(","), seen.program()),
+        })
+    }
 }
 
 /// What the views of a recording come to.
@@ -56,7 +83,9 @@ pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
         heap::replaced(seen),
         faults::inconclusive(seen),
     ];
-    Conclusions { findings: found, inconclusive: inconclusive.into_iter().flatten().collect() }
+    let not_recorded = if found.is_empty() { NotRecorded::of(seen) } else { None };
+    let inconclusive = inconclusive.into_iter().flatten().collect();
+    Conclusions { findings: found, inconclusive, not_recorded }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                 "{} that held data and hold none at the end{lost}",
                 counted(kept.free_pages, "page", "pages")
             ),
-            next: format!("pagemill run --heap plain {}", seen.again()),
+            next: format!("pagemill run --heap compact {}", seen.again()),
             stake: Stake::Memory(Bytes(bytes)),
             // The system may have them already: the allocator was not asked.
             share: share / 2.0,

@@ -10,8 +10,11 @@ use super::history::History;
 /// The zones of the last look.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// A look is all zones of one moment; this is the last one.
+    /// A look is all zones of one moment; this is the last one that is whole. Of a recording in the making not all of
+    /// its rows come at once.
     look: Vec<FragSample>,
+    /// What came so far of the one after it, as long as it has fewer zones.
+    partial: Vec<FragSample>,
     at: Nanos,
     /// The unusable free space index for a huge page over time.
     pub unusable: History,
@@ -23,10 +26,13 @@ impl Machine {
         let Event::Frag(sample) = event else { return };
         if sample.time != self.at {
             self.close();
-            self.look.clear();
+            self.partial.clear();
             self.at = sample.time;
         }
-        self.look.push((**sample).clone());
+        self.partial.push((**sample).clone());
+        if self.partial.len() >= self.look.len() {
+            self.look.clone_from(&self.partial);
+        }
     }
 
     fn close(&mut self) {
@@ -84,5 +90,13 @@ mod tests {
         assert_eq!(machine.unusable.last(), Some(0.5));
         assert_eq!((machine.index(), machine.free_pages()), (Some(0.0), Some(2 * 1536)));
         assert_eq!(machine.huge_blocks(), 6);
+        // The first zone of the next look.
+        machine.event(&Event::Frag(Box::new(FragSample {
+            time: Nanos(3),
+            node: Some(0),
+            free_blocks: Some(vec![1; 11]),
+            ..FragSample::default()
+        })));
+        assert_eq!((machine.free_pages(), machine.huge_blocks()), (Some(2 * 1536), 6));
     }
 }

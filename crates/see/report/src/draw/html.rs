@@ -41,6 +41,12 @@ impl Page {
         self.element("pre", text)
     }
 
+    /// A command, which is broken where there is no room.
+    pub fn command(&mut self, text: &str) -> &mut Self {
+        self.body.text("pre", &[("class", &"command")], text).raw("\n");
+        self
+    }
+
     /// A list of short texts; nothing if there are none.
     pub fn list(&mut self, items: &[String]) -> &mut Self {
         if items.is_empty() {
@@ -157,6 +163,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 pre { border: 1px solid var(--line); border-radius: 4px; padding: .6rem; overflow-x: auto; }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }

@@ -66,11 +66,11 @@ impl Session<'_> {
                  tells more"
             ));
         }
-        // What is little is judged in shares of more.
+        // What is little is judged in shares of more. A lever's own runs may differ where those as it is do not.
         let little = runs.median(None, Quantity::Mean).is_none_or(|mean| mean < SMALL);
-        if let Some(memory) =
-            noise(Quantity::Mean).filter(|noise| *noise > worth * 100.0 && !little)
-        {
+        let as_it_is = Runs { base: &self.base, ..Runs::default() }.noise(Quantity::Mean);
+        if let Some(memory) = as_it_is.filter(|noise| *noise > worth && !little) {
+            let memory = memory * 100.0;
             notes.push(format!(
                 "runs of the same differ by {memory:.0} % in memory: it does not do the same each time (a fixed seed \
                  and input help; more runs, --within, tell more)"
