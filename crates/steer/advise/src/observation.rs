@@ -173,6 +173,9 @@ impl RunObservation {
     fn free(&self) -> String {
         let name = self.allocator.map_or("malloc", Allocator::name);
         match (self.malloc, &self.not_asked) {
+            (Some(MallocFree { heap: 0, .. }), _) => format!(
+                "\nfree        nothing: {name} has no heap, only blocks that are mapped by themselves, if any"
+            ),
             (Some(MallocFree { heap, free, returnable, pieces }), _) => format!(
                 "\nfree        {} of the {} that {name} {}, {} are live\n            of that {} in whole pages that it \
                  could give back, {} in pieces of pages that hold data, too{}{}",
@@ -252,8 +255,7 @@ impl RunObservation {
     fn asked(&self) -> Option<MallocFree> {
         self.malloc.filter(|malloc| {
             let half = self.peak.anonymous / 2;
-            malloc.heap > 0
-                && (self.lives || malloc.heap >= half || self.readings.anonymous >= half)
+            self.lives || malloc.heap >= half.max(1) || self.readings.anonymous >= half
         })
     }
 

@@ -117,6 +117,13 @@ impl<'a> Asking<'a> {
         if self.told == Some((pid, cpu)) || early {
             return false;
         }
+        // Of several processes one after the other, the largest is asked.
+        if self.told.is_some_and(|(told, _)| told != pid) {
+            if look.anonymous < self.readings.anonymous {
+                return false;
+            }
+            (self.readings, self.told) = (Readings::default(), None);
+        }
         let begun = Instant::now();
         let free = malloc_free::of(self.linux, look.largest, Self::READING[usize::from(!rests)]).0;
         let pause = (begun.elapsed().as_secs_f64() * Self::PAUSE).max(Self::SPAN);

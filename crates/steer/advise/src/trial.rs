@@ -450,6 +450,7 @@ impl RunSamples {
         let (mut watch, mut heaps) = (Watch::begin(linux), HeapOf { linux, found: None });
         let mut asking = Asking::new(linux);
         let mut schedule = MarkSchedule::default();
+        let mut largest = 0;
         while !over.load(Ordering::Relaxed) {
             if let Some(look) = watch.sample(&[pid]).filter(executes) {
                 seen.looks.push(look);
@@ -461,8 +462,12 @@ impl RunSamples {
                         let now = watch.seconds();
                         schedule.marked(now);
                         seen.marks.push(now);
-                        seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
-                        seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
+                        // Of several processes one after the other, those of the largest.
+                        if look.bytes >= largest {
+                            largest = look.bytes;
+                            seen.allocator = Allocator::of(linux, look.largest).or(seen.allocator);
+                            seen.pymalloc = cpython::has_pymalloc(linux, look.largest);
+                        }
                     }
                 }
                 if heap {

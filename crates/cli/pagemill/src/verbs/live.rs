@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::answer::{self, Layout};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -62,8 +62,8 @@ pub struct Arguments {
     /// Time between two frames.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = crate::values::interval)]
     interval: Nanos,
-    /// Print one frame as text, after one interval, and end.
-    #[arg(long, conflicts_with = "command")]
+    /// Print one frame as text, after one interval, and end. Of what runs, by -p, or of a recording.
+    #[arg(long)]
     once: bool,
     #[command(flatten)]
     printed: crate::values::Printed,
@@ -83,6 +83,10 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let interval = Duration::from(arguments.interval).clamp(INTERVALS[0], INTERVALS[1]);
     if !arguments.command.is_empty() {
+        ensure!(
+            !arguments.once,
+            "a frame of a command that just starts tells nothing: start it, then pagemill live -p PID --once"
+        );
         return command(&linux, &arguments.command, interval, arguments.redact.redact);
     }
     if !arguments.once && !arguments.printed.json {

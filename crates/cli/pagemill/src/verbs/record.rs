@@ -262,8 +262,15 @@ fn record(
     let comm = meta.comm.clone();
     if recorders.iter().all(|recorder| recorder.is_empty()) {
         let why = format!(
-            "nothing was recorded, so {} is not kept: {comm} ended before it was first looked at, or did nothing",
-            writer.path().display()
+            "nothing was recorded, so {} is not kept: {comm} ended before it was first looked at, or did nothing{}",
+            writer.path().display(),
+            match arguments.backend {
+                AccessBackEnd::Sample => format!(
+                    ", or used little of a CPU: a thread is sampled each {} of its CPU time (--period)",
+                    arguments.period.plain()
+                ),
+                _ => String::new(),
+            }
         );
         writer.abandon();
         // A command's own status is passed on.

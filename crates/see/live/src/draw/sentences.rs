@@ -47,7 +47,7 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
     let all = memory(sample)?;
     let heap = sample.live.zip(sample.footprint);
     let mut text = format!("{} of memory", size(all));
-    if let Some((Bytes(live), Bytes(footprint))) = heap {
+    if let Some((Bytes(live), Bytes(footprint))) = heap.filter(|heap| heap.0.0 > 0) {
         let free = footprint.saturating_sub(live);
         let dirty = sample.dirty.map_or(0, |bytes| bytes.0).min(free);
         let kept = free - dirty;

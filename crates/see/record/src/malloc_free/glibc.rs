@@ -53,8 +53,12 @@ pub(super) fn of(memory: &impl Memory, maps: &[Mapping]) -> Option<MallocFree> {
             break;
         }
     }
-    if main.is_some_and(|main| !found.contains_key(&main.start)) {
+    if main.as_ref().is_some_and(|main| !found.contains_key(&main.start)) {
         return None;
+    }
+    // Until it is asked for a first small block it has no heap.
+    if main.is_none() && !maps.iter().any(begins_arena) {
+        return Some(MallocFree::default());
     }
     let mut free = MallocFree::default();
     for (length, chunks) in found.into_values() {
