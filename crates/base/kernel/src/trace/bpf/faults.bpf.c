@@ -372,7 +372,7 @@ SEC("tp_btf/mm_compaction_end") int compaction_ends(u64 *arguments)
 	return 0;
 }
 
-SEC("tp_btf/mm_vmscan_direct_reclaim_begin") int reclaim_begins(u64 *arguments)
+static inline int reclaim_begins_here(void)
 {
 	struct fault *fault = under_way();
 	if (fault) {
@@ -382,7 +382,7 @@ SEC("tp_btf/mm_vmscan_direct_reclaim_begin") int reclaim_begins(u64 *arguments)
 	return 0;
 }
 
-SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
+static inline int reclaim_ends_here(void)
 {
 	struct fault *fault = under_way();
 	if (fault && fault->stalled) {
@@ -390,6 +390,27 @@ SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
 		fault->stalled = 0;
 	}
 	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin") int reclaim_begins(u64 *arguments)
+{
+	return reclaim_begins_here();
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
+{
+	return reclaim_ends_here();
+}
+
+/* At the limit of a control group. */
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin") int group_reclaim_begins(u64 *arguments)
+{
+	return reclaim_begins_here();
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end") int group_reclaim_ends(u64 *arguments)
+{
+	return reclaim_ends_here();
 }
 
 SEC("tp_btf/mm_page_alloc_extfrag") int stolen(u64 *arguments)

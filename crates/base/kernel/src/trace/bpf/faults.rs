@@ -25,6 +25,8 @@ const DETAILS: &[(&str, &str, &str)] = &[
     ("compaction_ends", "mm_compaction_end", "compaction"),
     ("reclaim_begins", "mm_vmscan_direct_reclaim_begin", "reclaim"),
     ("reclaim_ends", "mm_vmscan_direct_reclaim_end", "reclaim"),
+    ("group_reclaim_begins", "mm_vmscan_memcg_reclaim_begin", "reclaim of a control group"),
+    ("group_reclaim_ends", "mm_vmscan_memcg_reclaim_end", "reclaim of a control group"),
     ("stolen", "mm_page_alloc_extfrag", "blocks taken from another mobility type"),
     ("resident", "rss_stat", "anonymous, file or shared memory"),
 ];
@@ -42,7 +44,7 @@ pub struct Detail {
     pub after_allocation: u64,
     /// In compaction, ns.
     pub compaction: u64,
-    /// In direct reclaim, ns.
+    /// In direct reclaim, of the machine or of a control group at its limit, ns.
     pub reclaim: u64,
     /// Process.
     pub process: Pid,
