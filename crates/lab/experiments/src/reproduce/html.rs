@@ -28,7 +28,7 @@ pub fn render(
     if summary.of.interrupted {
         page.paragraph("The run was interrupted: what is missing was not measured.");
     }
-    page.list(&summary.of.machine);
+    page.list(&summary.of.machine).contents();
     render_board(&mut page, &Scoreboard::of(Some(summary), simulated, outcomes));
     for section in &summary.sections {
         render_section(&mut page, section);
@@ -56,14 +56,23 @@ fn render_board(page: &mut Page, board: &Scoreboard) {
     if all > 0 {
         page.paragraph(&format!("Targets of our own: {met} of {all} met."));
     }
-    let row = |entry: &Entry| {
+    let row = |entry: &&Entry| {
         let word =
             STATES.iter().find(|(state, _)| *state == entry.state).map_or("", |(_, word)| word);
-        let cells = [entry.source, &entry.claim, &entry.published, &entry.here, word];
-        cells.map(str::to_owned).to_vec()
+        [&entry.claim, &entry.published, &entry.here, word].map(str::to_owned).to_vec()
     };
-    let header = ["source", "claim", "published", "here", "state"];
-    page.heading("Every claim").table(&header, &board.claims.iter().map(row).collect::<Vec<_>>());
+    page.heading("Every claim");
+    let mut sources: Vec<&str> = Vec::new();
+    for Entry { source, .. } in &board.claims {
+        if !sources.contains(source) {
+            sources.push(source);
+        }
+    }
+    for source in sources {
+        let claims = board.claims.iter().filter(|entry| entry.source == source);
+        let rows: Vec<_> = claims.collect::<Vec<_>>().iter().map(row).collect();
+        page.heading_below(source).table(&["claim", "published", "here", "state"], &rows);
+    }
 }
 
 /// The rule of [`super::verdict`] in a paragraph.

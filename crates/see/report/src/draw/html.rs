@@ -16,6 +16,8 @@ use super::{flame, heat_map};
 pub struct Page {
     title: String,
     body: Markup,
+    /// What stands in front of the contents, where the page has them, and the headings behind.
+    contents: Option<(Markup, Vec<String>)>,
 }
 
 impl Page {
@@ -23,12 +25,27 @@ impl Page {
     pub fn new(title: &str) -> Self {
         let mut body = Markup::default();
         body.text("h1", &[], title).raw("\n");
-        Self { body, title: title.to_owned() }
+        Self { body, title: title.to_owned(), contents: None }
     }
 
     /// A heading of the second rank.
     pub fn heading(&mut self, text: &str) -> &mut Self {
-        self.element("h2", text)
+        let Some((_, headings)) = &mut self.contents else { return self.element("h2", text) };
+        headings.push(text.to_owned());
+        let place = format!("part-{}", headings.len());
+        self.body.text("h2", &[("id", &place)], text).raw("\n");
+        self
+    }
+
+    /// A heading of the third rank.
+    pub fn heading_below(&mut self, text: &str) -> &mut Self {
+        self.element("h3", text)
+    }
+
+    /// Links to all headings of the second rank that follow; once to a page.
+    pub fn contents(&mut self) -> &mut Self {
+        self.contents = Some((std::mem::take(&mut self.body), Vec::new()));
+        self
     }
 
     /// A paragraph.
@@ -87,7 +104,8 @@ impl Page {
         for row in rows {
             body.open("tr", &[]);
             for (column, cell) in row.iter().enumerate() {
-                let figure = column > 0 && is_figure(cell);
+                // A sentence may begin with a number.
+                let figure = column > 0 && is_figure(cell) && cell.chars().count() <= FIGURE;
                 let class: Attributes<'_> = if figure { &[("class", &"n")] } else { &[] };
                 body.text("td", class, cell);
             }
@@ -120,10 +138,19 @@ impl Page {
     /// The whole file.
     pub fn finish(&self) -> String {
         let (title, body) = (escape(&self.title), &self.body);
+        let mut front = Markup::default();
+        if let Some((before, headings)) = &self.contents {
+            front.raw(before.as_str()).open("nav", &[]).open("ul", &[]).raw("\n");
+            for (number, heading) in headings.iter().enumerate() {
+                let place = format!("#part-{}", number + 1);
+                front.open("li", &[]).text("a", &[("href", &place)], heading).close("li").raw("\n");
+            }
+            front.close("ul").close("nav").raw("\n");
+        }
         let file = format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <title>{title}</title>\n<style>\n{STYLE}{}{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+             <title>{title}</title>\n<style>\n{STYLE}{}{}</style>\n</head>\n<body>\n{front}{body}</body>\n</html>\n",
             heat_map::STYLE,
             flame::STYLE
         );
@@ -144,6 +171,9 @@ impl Page {
     }
 }
 
+/// Characters of a cell that is set as a figure, at most.
+const FIGURE: usize = 40;
+
 /// Whether a cell starts as a number does.
 pub fn is_figure(cell: &str) -> bool {
     let cell = cell.trim_start().trim_start_matches(['-', '+', '<', '>', '≤', '≥', '~']);
@@ -161,7 +191,8 @@ const STYLE: &str = "\
   --s4: #e0b93a; --s5: #9bd3f5; --s6: #b39ae0; --s7: #b0b0b0; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
   max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; }
+a { color: var(--s0); }
 pre { border: 1px solid var(--line); border-radius: 4px; padding: .6rem; overflow-x: auto; }
 pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
@@ -194,7 +225,8 @@ mod tests {
     #[test]
     fn text_from_outside_cannot_become_markup() {
         let mut page = Page::new("<script>alert('1')</script>");
-        page.heading("a & b")
+        page.contents()
+            .heading("a & b")
             .paragraph("\"quoted\" \u{1b}[31m")
             .list(&["<b>".into()])
             .table(&["<th>"], &[vec!["<td>".into()]])
@@ -210,6 +242,8 @@ mod tests {
         assert!(!html.contains("<script"), "{html}");
         assert!(!html.contains("<b>") && !html.contains("<x") && !html.contains('\u{1b}'));
         assert!(html.contains("a &amp; b") && html.contains("&quot;quoted&quot;"));
+        assert!(html.contains("<a href=\"#part-1\">a &amp; b</a>"), "{html}");
+        assert!(html.contains("<h2 id=\"part-1\">a &amp; b</h2>"), "{html}");
     }
 
     /// 126 rectangles of a report were `<rect … height=32/>`, which browsers read as a height of "32/" and do not draw.
