@@ -423,7 +423,7 @@ fn what_cannot_be_shown_is_told_with_what_to_do() {
     file(&["live", "--once"], 2, &["nothing to look at", "-p PID"]);
     file(&["live", "--once", "-p", "2147483647"], 2, &["no such process"]);
     file(&["live", "--once", "/proc/self"], 2, &["is no recording"]);
-    file(&["live", "--once", "--", "true"], 125, &["cannot be used with"]);
+    file(&["live", "--once", "--", "true"], 125, &["live -p PID --once"]);
     let waiting = Waiting::new();
     // No terminal at all: a session of its own has none.
     let mut command = Command::new("setsid");

@@ -454,11 +454,12 @@ impl Estimates {
         let colder = ranked.iter().filter(|row| slower(row)).find(worth);
         let beside =
             colder.filter(|_| first.is_some()).map_or_else(String::new, |(_, estimate, _)| {
-                format!(
-                    "; {:.0} % could live in slower memory ({})",
-                    estimate.memory * 100.0,
-                    estimate.why
-                )
+                let [low, high] = [estimate.likely, estimate.memory].map(|share| share * 100.0);
+                let share = match high - low < 1.0 {
+                    true => format!("{high:.0} %"),
+                    false => format!("{low:.0} to {high:.0} %"),
+                };
+                format!("; {share} could live in slower memory ({})", estimate.why)
             });
         first = first.or(colder);
         let what = match first {

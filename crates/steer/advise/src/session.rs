@@ -194,7 +194,9 @@ impl Advice {
         let criteria = self.criteria();
         let (levers, most) = (self.levers(), memory_bounds(&self.arms));
         let runs = Runs { base: &self.base, levers: &levers, most: &most, ..Runs::default() };
+        // Who names some wants to know.
         let promises = |number: usize, arm: &Arm| match arm.runs.len() {
+            _ if !self.options.only.is_empty() => true,
             0 => arm.estimate.promises(criteria.goal, criteria.worth),
             _ => runs.promise(number, &criteria) < 1.0 - criteria.worth,
         };

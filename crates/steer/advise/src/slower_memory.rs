@@ -26,6 +26,9 @@ use serde_json::{Value, json};
 /// with zram and lzo-rle on Linux 6.18, 64 MiB of a program's code and data, on a processor of 2021.
 const COMES_BACK: Nanos = Nanos(18_000);
 
+/// Intervals of which the second half tells what comes back, at the least.
+const FEWEST: u64 = 8;
+
 /// Touches that are looked at, and pages that are told apart (64 GiB): what takes seconds.
 const BOUNDS: Bounds = Bounds { looks: 1 << 27, pages: 1 << 24 };
 
@@ -98,12 +101,14 @@ impl Touches {
     /// What slower memory would cost.
     ///
     /// # Errors
-    /// There are no intervals.
+    /// There are too few intervals.
     pub fn slower(self, tier: Option<&dyn Tier>) -> Result<SlowerMemory> {
         let touched = self.fold.view();
         ensure!(
-            touched.intervals > 1,
-            "it has no intervals of accesses (make them with: pagemill record --with accesses -- CMD)"
+            touched.intervals >= FEWEST,
+            "it has {} intervals of accesses, too few to tell (more: pagemill record --with accesses \
+             --access-interval 10ms -- CMD)",
+            touched.intervals
         );
         let clock = self.last.saturating_sub(self.first);
         let useful = self.asked.map_or(clock, |asked| asked.saturating_mul(touched.intervals));

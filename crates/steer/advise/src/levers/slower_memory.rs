@@ -1,7 +1,7 @@
 //! Memory that is not accessed, in compressed memory or on a slower tier: modelled, not tried.
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::{MUCH, RunObservation};
+use crate::observation::{Bounds, MUCH, RunObservation};
 
 /// zram, zswap, or a tier of slower memory.
 pub struct SlowerMemory;
@@ -27,11 +27,12 @@ impl Lever for SlowerMemory {
             _ if small => {
                 Estimate::nothing("its memory is small: less than 8 MiB is not worth a lever")
             }
-            Some(cold) => Estimate::up_to(
-                seen.share(cold.bytes),
-                0.0,
-                format!("not accessed in the last {:.1} s", cold.seconds),
-            ),
+            Some(cold) => {
+                let Bounds { low, high } =
+                    cold.range.unwrap_or(Bounds { low: cold.bytes, high: cold.bytes });
+                let why = format!("not accessed in the last {:.1} s", cold.seconds);
+                Estimate::up_to(seen.share(high), 0.0, why).likely(seen.share(low))
+            }
             None => Estimate::nothing(match &seen.not_marked {
                 Some(why) => why,
                 None => "it ends too soon to tell what it does not access",

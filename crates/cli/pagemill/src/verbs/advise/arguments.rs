@@ -24,10 +24,10 @@ Examples:
 ";
 
 const AFTER: &str = "\
-Exit status: 0 all is well as it is, or nothing was tried (-p, REC); 1 a lever helps; 2 usage or error, the command fails by itself, or \
-undecided: time was short for some levers; with --counters 0, or 1 if some runs failed; 4 this user may not look \
-(-p); 126 it cannot be executed, 127 it was not found; 128 and the signal's number if one ended it: what was measured \
-until then is printed (130 Ctrl-C, 143 SIGTERM).";
+Exit status: 0 all is well as it is, or nothing was tried (-p, REC); 1 a lever helps; 2 usage or error, the command \
+fails by itself, or undecided: time was short for levers that may help; with --counters 0, or 1 if some runs failed; \
+4 this user may not look (-p); 126 it cannot be executed, 127 it was not found; 128 and the signal's number if one \
+ended it: what was measured until then is printed (130 Ctrl-C, 143 SIGTERM).";
 
 /// What to find a lever for, and what counts.
 #[derive(Debug, Args)]
