@@ -10,10 +10,10 @@ use crate::malloc_free::{self, MallocFree};
 
 /// Time of a CPU for a reading.
 const READING: Duration = Duration::from_millis(200);
-/// It is read again after so long, or so many times the CPU time that it took; sooner where it did not answer.
-const AGAIN: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_millis(100);
-const REST: u32 = 50;
+/// It is read again after so long, or so many times the CPU time that it took.
+const AGAIN: (Duration, u32) = (Duration::from_secs(1), 50);
+/// The same where it did not answer: a heap that is being filled has an answer when it is full.
+const SOON: (Duration, u32) = (Duration::from_millis(100), 5);
 
 /// Asks the malloc of a process that is not on pagemill's heap.
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl MallocReader {
             _ => None,
         };
         let took = clock::of_thread().saturating_sub(before);
-        let again = if told.is_some() { AGAIN } else { SOON };
-        self.due = Instant::now() + again.max(took * REST);
+        let (again, times) = if told.is_some() { AGAIN } else { SOON };
+        self.due = Instant::now() + again.max(took * times);
         self.last = told.or(self.last);
         told.is_some_and(|told| {
             add(told, sample);

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::hugepages::HugePageFold;
 use pagemill_control::run_memory::{Memory, descendants, sample};
-use pagemill_kernel::memory::huge_pages_of::Pages;
 use pagemill_kernel::process::signal::Signals;
 use pagemill_kernel::{
     Linux,
@@ -22,10 +21,9 @@ use pagemill_kernel::{
 };
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::{cpython, program, stats_page};
-use pagemill_model::page::HUGE;
 use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::whole::{self, TEXT};
-use pagemill_model::{Bytes, Event, Fold as _, HeapSample, PageRange, Pid};
+use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Pid};
 use pagemill_record::malloc_free::{self, MallocFree};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
@@ -40,6 +38,7 @@ use crate::levers::slower_memory::SlowerMemory;
 use crate::marks::Marks;
 use crate::observation::{RunObservation, bytes, wrapped};
 use crate::session::SMALL;
+use crate::zeros::ZeroSample;
 
 /// Time between two looks, in times of what one takes, and at the least.
 const PAUSES: u32 = 200;
@@ -47,8 +46,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A part of the time for reading what its malloc keeps free, one in so many, and the least.
 const READING: u32 = 40;
 const READ: Duration = Duration::from_secs(1);
-/// Huge pages that are read for zeros, at most.
-const SAMPLED: usize = 64;
 /// A part of memory that is worth a lever, and one that is worth no row.
 const WORTH: f64 = 0.05;
 const LITTLE: f64 = 0.01;
@@ -143,13 +140,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     }
     let largest = seen.peak.largest;
     ask_malloc(linux, &mut seen, (time / READING).max(READ));
-    if let Some(ZeroSample { bytes, read }) = zeros(linux, largest) {
-        let bloat = (seen.most_huge() as f64 * bytes as f64 / (read * HUGE) as f64) as u64;
-        notes.push(format!(
-            "about {} of its huge pages hold only zeros ({read} of them were read)",
-            Bytes(bloat).to_string().trim()
-        ));
-        seen.bloat = Some(bloat);
+    if let Some(zeros) = ZeroSample::of(linux, largest) {
+        notes.push(zeros.note(seen.most_huge()));
+        seen.bloat = Some(zeros.bloat(seen.most_huge()));
     }
     if let Some((allocator, free)) = own_heap(linux, largest) {
         (seen.allocator, seen.malloc, seen.not_asked) = (Some(allocator), Some(free), None);
@@ -198,7 +191,7 @@ fn in_own_heap(config: Option<&str>, live: u64, footprint: u64) -> (Allocator, M
 }
 
 /// That the machine is short of memory, if so.
-fn pressure(linux: &Linux) -> Option<String> {
+pub(crate) fn pressure(linux: &Linux) -> Option<String> {
     let some = linux.pressure(psi::Resource::Memory).ok()?.some;
     (some.avg10 >= STALLED).then(|| {
         format!(
@@ -263,36 +256,6 @@ fn called(title: &[u8], path: &Path) -> OsString {
     let found = program::find(name, std::env::var_os("PATH").as_deref());
     let same = found.is_ok_and(|found| found.canonicalize().is_ok_and(|found| found == path));
     if same { name.to_owned() } else { path.into() }
-}
-
-/// Bytes of zeros in some of the huge pages of a process, and how many of these were read.
-struct ZeroSample {
-    bytes: u64,
-    read: u64,
-}
-
-/// None without any huge page.
-fn zeros(linux: &Linux, pid: Pid) -> Option<ZeroSample> {
-    let pages = Pages::of(linux, pid).ok()?;
-    let mut starts = Vec::new();
-    for entry in linux.smaps(pid).ok()? {
-        if entry.usage.anon_huge_pages.unwrap_or(0) == 0 {
-            continue;
-        }
-        let runs = pages.runs(PageRange::new(entry.mapping.start..entry.mapping.end)).ok()?;
-        for run in runs.into_iter().filter(|run| run.huge) {
-            starts.extend((run.start..run.end).step_by(HUGE as usize));
-        }
-    }
-    let step = starts.len().div_ceil(SAMPLED).max(1);
-    let mut sample = ZeroSample { bytes: 0, read: 0 };
-    for start in starts.into_iter().step_by(step) {
-        // One that goes meanwhile is not read.
-        let Ok(found) = pages.zeros(PageRange::of_huge(start)) else { continue };
-        sample.bytes += found * pagemill_kernel::page_size() as u64;
-        sample.read += 1;
-    }
-    (sample.read > 0).then_some(sample)
 }
 
 /// A recorded program's memory, from the recording's events.

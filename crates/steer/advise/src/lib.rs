@@ -40,3 +40,4 @@ pub mod slower_memory;
 pub mod stall;
 pub mod trial;
 mod warm;
+mod zeros;

@@ -696,6 +696,7 @@ fn seen(run: &Run, target: &Target) -> RunObservation {
     seen.not_asked.clone_from(&run.not_asked);
     seen.charge = run.figures.charge.map(|bytes| bytes as u64);
     seen.cold = cold(run, seen.peak.bytes);
+    seen.bloat = run.zeros.map(|zeros| zeros.bloat(seen.most_huge()));
     seen
 }
 
@@ -778,6 +779,7 @@ mod tests {
             pymalloc: false,
             readings: crate::readings::Readings::default(),
             not_asked: None,
+            zeros: None,
             digest: 1,
             complaint: String::new(),
             left: false,

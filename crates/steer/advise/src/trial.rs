@@ -34,6 +34,7 @@ use crate::readings::{Asking, Readings};
 use crate::rule::{COUNTED, Figures};
 use crate::server::{Load, LoadOutcome, ask};
 use crate::stall::{Heartbeat, Stall, StallState};
+use crate::zeros::ZeroSample;
 
 /// What the command starts may outlive it by this much and is not left behind.
 const LINGER: Duration = Duration::from_millis(200);
@@ -89,6 +90,8 @@ pub struct Run {
     pub readings: Readings,
     /// Why that is not known, if it was to be asked.
     pub not_asked: Option<String>,
+    /// What of its huge pages held only zeros, where it had the most.
+    pub zeros: Option<ZeroSample>,
     /// Digest of what it printed.
     pub digest: u64,
     /// The last line of what it complained about.
@@ -193,6 +196,7 @@ impl Stage<'_> {
             pymalloc: seen.pymalloc,
             readings: seen.readings,
             not_asked: seen.not_asked,
+            zeros: seen.zeros.map(|(_, zeros)| zeros),
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
             complaint: match asked {
@@ -336,6 +340,7 @@ struct RunSamples {
     pymalloc: bool,
     readings: Readings,
     not_asked: Option<String>,
+    zeros: Option<(u64, ZeroSample)>,
 }
 
 /// What the kernel and the processor counted in a run, in the order of [`COUNTED`].
@@ -457,8 +462,12 @@ impl RunSamples {
                 if marks {
                     // In this order: what is read counts as accessed.
                     let read = asking.ask(&look);
-                    if (schedule.due(&look) || read) && linux.clear_referenced(look.largest).is_ok()
-                    {
+                    let due = schedule.due(&look);
+                    if due && look.huge > seen.zeros.map_or(0, |(huge, _)| huge) {
+                        let zeros = ZeroSample::of(linux, look.largest);
+                        seen.zeros = zeros.map(|zeros| (look.huge, zeros)).or(seen.zeros);
+                    }
+                    if (due || read) && linux.clear_referenced(look.largest).is_ok() {
                         let now = watch.seconds();
                         schedule.marked(now);
                         seen.marks.push(now);

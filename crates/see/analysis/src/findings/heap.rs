@@ -124,9 +124,9 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     Some(Finding {
         subject: "pymalloc",
         text: format!(
-            "it is CPython: up to {} of {} of memory are in arenas of pymalloc, its own allocator of small objects, \
-             which gives an arena (1 MiB; 256 KiB before Python 3.10) back only when nothing lives in it; what is free \
-             in them is not known, and PYTHONMALLOC=malloc does without them",
+            "it is CPython: {} of {} of memory are outside of malloc's heap: large blocks, and arenas of pymalloc, its \
+             own allocator of small objects, which gives an arena (1 MiB; 256 KiB before Python 3.10) back only when \
+             nothing lives in it; what is free in them is not known, and PYTHONMALLOC=malloc does without them",
             size(beside as u64),
             size(memory as u64)
         ),

@@ -34,7 +34,9 @@ impl Lever for Arenas {
                 None => (seen.peak.anonymous, UNKNOWN.into()),
             };
             let estimate = Estimate::up_to(seen.share(free), 0.0, why);
-            let likely = estimate.memory / 2.0;
+            // All arenas but one, if each has its part of it.
+            let threads = seen.peak.threads.saturating_sub(seen.peak.processes) + 1;
+            let likely = estimate.memory * (1.0 - 1.0 / threads as f64);
             estimate.likely(likely)
         })
     }

@@ -1,7 +1,10 @@
 //! What is to be known of a session beside its figures.
 
 use super::{SMALL, Session, criteria};
+use pagemill_model::Bytes;
+
 use crate::arm::{Arm, given_up, of_levers};
+use crate::estimates::pressure;
 use crate::observation::percent;
 use crate::rule::{COUNTED, Quantity, Runs};
 use crate::warm::Warmth;
@@ -88,6 +91,10 @@ impl Session<'_> {
                     .into(),
             );
         }
+        if let Some(bloat) = self.seen.bloat.filter(|bloat| self.seen.share(*bloat) > worth) {
+            notes.push(format!("{} of its huge pages hold only zeros", Bytes(bloat).plain()));
+        }
+        notes.extend(pressure(&self.stage.target.linux));
         let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
         notes.extend(
             free.and_then(|free| free.note(&self.stage.target.linux, self.seen.peak.anonymous)),
