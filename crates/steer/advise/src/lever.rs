@@ -60,6 +60,11 @@ impl Start {
         Self { words: words.iter().map(OsString::from).collect(), variables: Vec::new() }
     }
 
+    /// Whether it is on pagemill's heap.
+    pub fn is_on_heap(&self) -> bool {
+        self.words.iter().any(|word| word == "--heap")
+    }
+
     /// With a variable.
     pub fn with(name: &'static str, value: impl Into<OsString>) -> Self {
         Self { words: Vec::new(), variables: vec![(name, value.into())] }

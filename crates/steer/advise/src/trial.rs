@@ -136,7 +136,6 @@ impl Stage<'_> {
         command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
         let (out, err) = (Printed::read(out.0)?, Printed::read(err.0)?);
         let before = self.before(start);
-        let heap = start.words.iter().any(|word| word == "--heap");
         let merging = merging(linux, start);
         let merged = merging();
         // Without a group of its own it is in ours.
@@ -144,7 +143,7 @@ impl Stage<'_> {
         let kills = Kills::begin(group.as_deref().or(ours.as_ref()));
         let watched = timed(
             command,
-            |pid, over| RunSamples::watch(linux, pid, over, manner.marks, heap, before.as_deref()),
+            |pid, over| RunSamples::watch(linux, pid, over, (manner, start), before.as_deref()),
             |child| self.attend(child, manner, beat),
         )?;
         let (run, seen) = match watched {
@@ -441,10 +440,10 @@ impl RunSamples {
         linux: &Linux,
         pid: Pid,
         over: &AtomicBool,
-        marks: bool,
-        heap: bool,
+        (Manner { marks, .. }, start): (Manner, &Start),
         before: Option<&Path>,
     ) -> Self {
+        let heap = start.is_on_heap();
         // On a busy machine a look would come late, or not at all. Where the kernel refuses, so be it.
         let _ = scheduling::be_real_time();
         let executes = |look: &Memory| {
