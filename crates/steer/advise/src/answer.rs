@@ -10,7 +10,7 @@ use crate::arm::{Arm, State};
 use crate::estimates::grouped;
 use crate::lever::Start;
 use crate::observation::{RunObservation, bytes, percent, seconds, wrapped};
-use crate::rule::{Aim, COUNTED, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Aim, Change, Count, Figures, GROSS, LEAST, Quantity, Runs, Standing};
 use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.
@@ -201,10 +201,12 @@ impl Advice {
         })
     }
 
-    /// What is known of the levers of which enough was seen, but for this one.
+    /// What is known of the levers of which enough was seen, but for this one. One that breaks the command is not
+    /// among them, for its figures say nothing.
     fn known(&self, but: Option<usize>) -> Known {
         let seen = |(number, arm): &(usize, &Arm)| {
-            !arm.runs.is_empty() && arm.state != State::NoTime && Some(*number) != but
+            let told = matches!(arm.state, State::Tried | State::Out) && !arm.runs.is_empty();
+            told && Some(*number) != but
         };
         let open = |(number, _): (usize, &Arm)| {
             self.judgement.standings.get(number) == Some(&Standing::Open)
@@ -364,13 +366,12 @@ impl Advice {
                 .unwrap_or(first)
         };
         let seen = self.seen.clone();
-        let [user, system, faults] = [0, 1, 2].map(Quantity::Counted);
         RunObservation {
             seconds: median(Quantity::Wall, seen.seconds),
-            user: median(user, seen.user),
-            system: median(system, seen.system),
-            // The cast rounds a count that is a mean of two.
-            faults: median(faults, seen.faults as f64).round() as u64,
+            user: median(Quantity::Counted(Count::UserTime), seen.user),
+            system: median(Quantity::Counted(Count::SystemTime), seen.system),
+            // A median may be the mean of two counts.
+            faults: median(Quantity::Counted(Count::Faults), seen.faults as f64).round() as u64,
             ..seen
         }
     }
@@ -658,10 +659,10 @@ fn medians(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
 
 /// The medians of what is counted beside, where it is.
 fn counted(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
-    let value = |(at, name): (usize, &&str)| {
-        Some(((*name).to_owned(), json!(runs.median(arm, Quantity::Counted(at))?)))
+    let value = |what: &Count| {
+        Some((what.name().to_owned(), json!(runs.median(arm, Quantity::Counted(*what))?)))
     };
-    COUNTED.iter().enumerate().filter_map(value).collect()
+    Count::ALL.iter().filter_map(value).collect()
 }
 
 /// What became of a lever, in a word.
@@ -787,7 +788,7 @@ mod tests {
         advice.seen = seen;
         for (run, user) in advice.base.iter_mut().zip([0.5, 0.6, 2.0]) {
             run.wall = run.cpu.map(|cpu| cpu + 0.1);
-            run.counted[0] = Some(user);
+            run.counted[Count::UserTime as usize] = Some(user);
         }
         let text = advice.text();
         assert!(
@@ -803,6 +804,15 @@ mod tests {
         let mean = |lever: usize| levers[lever]["changes"]["memory_mean"].clone();
         assert_eq!((mean(1)["low"].clone(), mean(1)["high"].clone()), (Value::Null, Value::Null));
         assert!(mean(1)["ratio"].is_f64() && mean(0)["low"].is_f64(), "{levers:#}");
+    }
+
+    /// "None of 2 levers that were tried helps", of which one printed something else.
+    #[test]
+    fn who_breaks_the_command_is_not_among_those_that_do_not_help() {
+        let run = [(100.0, 1.0); 3];
+        let breaks = State::Breaks("it prints something else, each time".into());
+        let told = advice(&run, &[(State::Out, &run), (breaks, &run)]).conclusion();
+        assert!(told.starts_with("the lever that was tried does not help by 5 %"), "{told}");
     }
 
     /// 3.7 % less memory were found, and "use the command as it is" was all that was said.

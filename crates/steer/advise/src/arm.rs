@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use crate::lever::{Estimate, Lever, Start};
-use crate::levers::slower_memory::SlowerMemory;
 use crate::rule::{Aim, Figures, Goal};
 
 /// What became of a lever.
@@ -47,6 +46,8 @@ pub struct Arm {
     pub state: State,
     /// What each run gave.
     pub runs: Vec<Figures>,
+    /// How runs of it failed.
+    pub(crate) failed: Vec<String>,
     /// Digests of what the command printed under it.
     pub(crate) digests: BTreeSet<u64>,
     /// Live bytes of our heap at its fullest.
@@ -63,8 +64,8 @@ impl Arm {
         start: Option<Start>,
         state: State,
     ) -> Self {
-        let (runs, digests) = (Vec::new(), BTreeSet::new());
-        Self { lever, estimate, start, state, runs, digests, live: None, took: None }
+        let (runs, failed, digests) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Self { lever, estimate, start, state, runs, failed, digests, live: None, took: None }
     }
 
     pub(crate) fn plays(&self) -> bool {
@@ -81,7 +82,7 @@ impl Arm {
     /// (`wanted`) is not tried.
     pub(crate) fn bound(&mut self, not_live: f64, wanted: Option<(Goal, f64)>) {
         let not_live = not_live.clamp(0.0, 1.0);
-        if self.estimate.memory <= not_live || self.lever.name() == SlowerMemory.name() {
+        if self.estimate.memory <= not_live || self.lever.keeps_elsewhere() {
             return;
         }
         self.estimate.memory = not_live;

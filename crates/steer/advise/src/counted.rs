@@ -9,10 +9,10 @@ use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::answer::changed;
-use crate::arm::{Arm, State};
+use crate::arm::Arm;
 use crate::lever::Lever as _;
 use crate::levers::{REGISTRY, malloc_huge::MallocHuge, never::Never};
-use crate::rule::{COUNTED, Change, Figures, Quantity, Runs};
+use crate::rule::{Change, Count, Figures, Quantity, Runs};
 use crate::session::Advice;
 
 /// The levers that are tried.
@@ -22,7 +22,7 @@ pub fn levers() -> Vec<String> {
 
 /// What is shown: wall time, and all that is counted.
 fn quantities() -> impl Iterator<Item = (&'static str, Quantity)> {
-    let counted = COUNTED.iter().enumerate().map(|(at, name)| (*name, Quantity::Counted(at)));
+    let counted = Count::ALL.map(|what| (what.name(), Quantity::Counted(what)));
     [("seconds", Quantity::Wall)].into_iter().chain(counted)
 }
 
@@ -70,8 +70,8 @@ impl<'a> Counted<'a> {
 
     /// How many runs failed.
     pub fn failed(&self) -> usize {
-        let broken = self.advice.arms.iter().filter(|arm| matches!(arm.state, State::Breaks(_)));
-        self.advice.failed.len() + 2 * broken.count()
+        self.advice.failed.len()
+            + self.advice.arms.iter().map(|arm| arm.failed.len()).sum::<usize>()
     }
 
     /// As text.
@@ -131,9 +131,8 @@ impl<'a> Counted<'a> {
             median(&advice.base).map(|_| (name.to_owned(), value))
         });
         let mut failed = Map::from_iter([("as is".to_owned(), counts(&advice.failed))]);
-        let broken = |arm: &Arm| match &arm.state {
-            State::Breaks(how) => Some((arm.lever.name().to_owned(), json!({ how.as_str(): 2 }))),
-            _ => None,
+        let broken = |arm: &Arm| {
+            (!arm.failed.is_empty()).then(|| (arm.lever.name().to_owned(), counts(&arm.failed)))
         };
         let broken = Map::from_iter(advice.arms.iter().filter_map(broken));
         // Under the names that the metrics have, too.

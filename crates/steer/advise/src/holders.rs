@@ -1,6 +1,6 @@
 //! Who holds a recorded program's memory: the code that asked for what is resident at the end, or what it is.
 //!
-//! Always true: an object of the recording is in one row; no more of a row is unused than is resident.
+//! Always true: an object of the recording is in at most one row; no more of a row is unused than is resident.
 
 use pagemill_analysis::heat::{HeatView, ObjectHeat};
 use pagemill_model::sums::sum;
@@ -118,5 +118,22 @@ mod tests {
         assert!(text.contains("who holds the 1.2 MiB that are resident at the end"), "{text}");
         assert!(text.contains("fill (a.c:9)") && !text.contains("little"), "{text}");
         assert_eq!(Holders::of(&HeatView::default(), 4096).text(), "");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_object_is_in_one_row_at_most_and_no_more_of_it_is_unused_than_resident(
+            objects in proptest::collection::vec(proptest::collection::vec((0_u64..20, 0_u64..99), 0..4), 0..12),
+        ) {
+            let objects = objects.into_iter().enumerate().map(|(at, last)| object(&at.to_string(), last));
+            let heat = HeatView { steps: 20, objects: objects.collect(), ..HeatView::default() };
+            let Holders { rows, all } = Holders::of(&heat, 4096);
+            let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            proptest::prop_assert_eq!(names.len(), rows.len());
+            proptest::prop_assert!(rows.iter().all(|row| row.unused <= row.resident));
+            proptest::prop_assert!(rows.iter().map(|row| row.resident).sum::<u64>() <= all);
+        }
     }
 }

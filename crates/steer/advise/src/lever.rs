@@ -38,6 +38,11 @@ pub trait Lever: Sync {
         self.words()[2]
     }
 
+    /// Whether what it saves stays allocated, and lies elsewhere.
+    fn keeps_elsewhere(&self) -> bool {
+        false
+    }
+
     /// How a command is started under it; an error says why that cannot be tried here.
     fn start(&self, target: &Target) -> Result<Start, String>;
 
@@ -52,22 +57,26 @@ pub struct Start {
     pub words: Vec<OsString>,
     /// Variables, and their values.
     pub variables: Vec<(&'static str, OsString)>,
+    /// Whether it runs on pagemill's heap.
+    pub on_heap: bool,
+    /// Whether ksmd merges its memory.
+    pub merged: bool,
 }
 
 impl Start {
     /// Behind `pagemill` and these words.
     pub fn behind(words: &[&str]) -> Self {
-        Self { words: words.iter().map(OsString::from).collect(), variables: Vec::new() }
+        Self { words: words.iter().map(OsString::from).collect(), ..Self::default() }
     }
 
-    /// Whether it is on pagemill's heap.
-    pub fn is_on_heap(&self) -> bool {
-        self.words.iter().any(|word| word == "--heap")
+    /// On pagemill's heap, behind `pagemill` and these words.
+    pub fn on_heap(words: &[&str]) -> Self {
+        Self { on_heap: true, ..Self::behind(words) }
     }
 
     /// With a variable.
     pub fn with(name: &'static str, value: impl Into<OsString>) -> Self {
-        Self { words: Vec::new(), variables: vec![(name, value.into())] }
+        Self { variables: vec![(name, value.into())], ..Self::default() }
     }
 
     /// With a library loaded first.

@@ -130,20 +130,34 @@ const NARROW: f64 = 0.05;
 /// Wall time with less noise than this is taken; with less, few runs tell.
 const QUIET: f64 = 0.01;
 
-/// What the kernel and the processor count in a run, by the names that JSON has; the latter where it does.
-pub const COUNTED: [&str; 11] = [
-    "user_seconds",
-    "system_seconds",
-    "page_faults",
-    "anonymous_mib",
-    "huge_share",
-    "cycles",
-    "instructions",
-    "dtlb_load_misses",
-    "dtlb_store_misses",
-    "itlb_misses",
-    "cache_misses",
-];
+pagemill_model::named! {
+    /// What the kernel and the processor count in a run, by the names that JSON has; the latter where it does.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Count {
+        /// CPU time in user mode, seconds.
+        UserTime = "user_seconds",
+        /// CPU time in the kernel, seconds.
+        SystemTime = "system_seconds",
+        /// Page faults.
+        Faults = "page_faults",
+        /// The most anonymous memory, MiB.
+        AnonymousMemory = "anonymous_mib",
+        /// The share of it that was on huge pages.
+        HugeShare = "huge_share",
+        /// Cycles.
+        Cycles = "cycles",
+        /// Instructions.
+        Instructions = "instructions",
+        /// Loads whose translation the first TLB did not have.
+        DtlbLoadMisses = "dtlb_load_misses",
+        /// The same of stores.
+        DtlbStoreMisses = "dtlb_store_misses",
+        /// The same of instructions.
+        ItlbMisses = "itlb_misses",
+        /// Misses of the last cache.
+        CacheMisses = "cache_misses",
+    }
+}
 
 /// Factors by which a lever is worse beyond doubt.
 pub(crate) struct Gross {
@@ -170,8 +184,8 @@ pub struct Figures {
     pub metric: Option<f64>,
     /// Time in which its threads were ready and waited for a CPU, their sum, seconds.
     pub waited: Option<f64>,
-    /// What else was counted, in the order of [`COUNTED`].
-    pub counted: [Option<f64>; COUNTED.len()],
+    /// What else was counted, in the order of [`Count`].
+    pub counted: [Option<f64>; Count::ALL.len()],
     /// The round that it was in, from 1; 0: not known.
     pub round: usize,
 }
@@ -195,8 +209,8 @@ pub enum Quantity {
     Metric,
     /// Time in which it waited for a CPU.
     Waited,
-    /// One of [`COUNTED`], by its number.
-    Counted(usize),
+    /// What is counted beside.
+    Counted(Count),
 }
 
 impl Quantity {
@@ -211,13 +225,17 @@ impl Quantity {
             Self::Charge => run.charge,
             Self::Metric => run.metric,
             Self::Waited => run.waited,
-            Self::Counted(which) => run.counted[which],
+            Self::Counted(which) => run.counted[which as usize],
         }
     }
 
     fn all_of(self, runs: &[Figures]) -> Vec<f64> {
-        // A logarithm is taken of each.
-        runs.iter().filter_map(|run| self.of(run)).filter(|value| *value > 0.0).collect()
+        let all: Vec<f64> = runs.iter().filter_map(|run| self.of(run)).collect();
+        // A logarithm is taken of each. A count may well be zero in a run, and then there is no ratio.
+        match self {
+            Self::Counted(_) if all.contains(&0.0) => Vec::new(),
+            _ => all.into_iter().filter(|value| *value > 0.0).collect(),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
 use crate::observation::{Cold, MUCH, RunObservation};
 use crate::pace::{Candidate, Pace};
-use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Count, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};
@@ -506,10 +506,9 @@ impl<'a> Session<'a> {
 
     /// A run as it is.
     fn as_it_is(&mut self) -> Result<()> {
-        let again =
-            |session: &mut Self| session.run("as it is", &Start::default(), session.pace.base);
-        let (mut run, mut took) = again(self)?;
-        if let Some(how) = failure(&run) {
+        let (run, took) = loop {
+            let (run, took) = self.run("as it is", &Start::default(), self.pace.base)?;
+            let Some(how) = failure(&run) else { break (run, took) };
             self.failed.push(how);
             let count = self.failed.len();
             ensure!(
@@ -519,11 +518,7 @@ impl<'a> Session<'a> {
                 self.base.len() + 1 + count,
                 self.failed[count - 1]
             );
-            (run, took) = again(self)?;
-            if failure(&run).is_some() {
-                return self.as_it_is();
-            }
-        }
+        };
         self.pace.base = Some(took);
         self.shortest = self.shortest.min(took);
         self.digests.insert(run.digest);
@@ -537,13 +532,15 @@ impl<'a> Session<'a> {
         let name = self.arms[arm].lever.name();
         let last = self.arms[arm].took;
         let (mut run, mut took) = self.run(name, &start, last)?;
-        if failure(&run).is_some() {
+        let mut failed = failure(&run);
+        if let Some(how) = failed {
+            self.arms[arm].failed.push(how);
             if !self.has_time(Some(took)) {
                 return Ok(());
             }
             (run, took) = self.run(name, &start, last)?;
+            failed = failure(&run);
         }
-        let failed = failure(&run);
         let arm = &mut self.arms[arm];
         arm.took = Some(took);
         if let Some(how) = failed {
@@ -552,10 +549,11 @@ impl<'a> Session<'a> {
             } else {
                 format!(": {}", run.complaint)
             };
-            let how = format!("{how}, twice{said}");
+            let twice = format!("{how}, twice{said}");
+            arm.failed.push(how);
             arm.state = match run.ending {
-                Ending::Starved { .. } => State::Starves(how),
-                _ => State::Breaks(how),
+                Ending::Starved { .. } => State::Starves(twice),
+                _ => State::Breaks(twice),
             };
             return Ok(());
         }
@@ -679,7 +677,7 @@ fn merged(mut runs: Vec<Run>) -> Run {
         wall: sum(Quantity::Wall, last.wall),
         metric: sum(Quantity::Metric, last.metric),
         waited: sum(Quantity::Waited, last.waited),
-        counted: std::array::from_fn(|at| sum(Quantity::Counted(at), last.counted[at])),
+        counted: Count::ALL.map(|what| sum(Quantity::Counted(what), last.counted[what as usize])),
         round: last.round,
     };
     all

@@ -31,7 +31,7 @@ use crate::ending::stop;
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::readings::{Asking, Readings};
-use crate::rule::{COUNTED, Figures};
+use crate::rule::{Count, Figures};
 use crate::server::{Load, LoadOutcome, ask};
 use crate::stall::{Heartbeat, Stall, StallState};
 use crate::zeros::ZeroSample;
@@ -293,8 +293,7 @@ impl Stage<'_> {
 
 /// What tells the CPU time of ksmd so far, where it works for a command that is started so.
 fn merging(linux: &Linux, start: &Start) -> impl Fn() -> Duration {
-    let merges = start.words.iter().any(|word| word == "--ksm");
-    let ksmd = merges.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
+    let ksmd = start.merged.then(|| linux.kernel_thread("ksmd").ok().flatten()).flatten();
     move || ksmd.and_then(|ksmd| linux.thread_cpu(ksmd).ok()).unwrap_or_default()
 }
 
@@ -342,12 +341,12 @@ struct RunSamples {
     zeros: Option<(u64, ZeroSample)>,
 }
 
-/// What the kernel and the processor counted in a run, in the order of [`COUNTED`].
+/// What the kernel and the processor counted in a run, in the order of [`Count`].
 fn counted(
     used: &Resources,
     looks: &[Memory],
     processor: &[(&str, f64)],
-) -> [Option<f64>; COUNTED.len()] {
+) -> [Option<f64>; Count::ALL.len()] {
     let most = looks.iter().max_by_key(|look| look.anonymous);
     let kernel = [
         Some(used.user.as_secs_f64()),
@@ -358,7 +357,7 @@ fn counted(
     ];
     let of =
         |name: &str| processor.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
-    std::array::from_fn(|at| kernel.get(at).copied().unwrap_or_else(|| of(COUNTED[at])))
+    Count::ALL.map(|what| kernel.get(what as usize).copied().unwrap_or_else(|| of(what.name())))
 }
 
 /// How long the threads of a run waited for a CPU, seconds: since its start, or, `partly`, since the first look.
@@ -443,7 +442,7 @@ impl RunSamples {
         (Manner { marks, .. }, start): (Manner, &Start),
         before: Option<&Path>,
     ) -> Self {
-        let heap = start.is_on_heap();
+        let heap = start.on_heap;
         // On a busy machine a look would come late, or not at all. Where the kernel refuses, so be it.
         let _ = scheduling::be_real_time();
         let executes = |look: &Memory| {

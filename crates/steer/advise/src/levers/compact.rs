@@ -17,7 +17,7 @@ impl Lever for Compact {
     fn start(&self, target: &Target) -> Result<Start, String> {
         target.may_preload()?;
         target.has_heap()?;
-        Ok(Start::behind(&["run", "--heap", "compact", "--backend", "remap", "--"]))
+        Ok(Start::on_heap(&["run", "--heap", "compact", "--backend", "remap", "--"]))
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

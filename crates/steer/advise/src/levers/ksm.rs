@@ -28,7 +28,7 @@ impl Lever for Ksm {
         if target.linux.ksm_counters().is_err() {
             return Err("this kernel has no KSM (CONFIG_KSM)".into());
         }
-        Ok(Start::behind(&["run", "--ksm", "--heap", "compact", "--"]))
+        Ok(Start { merged: true, ..Start::on_heap(&["run", "--ksm", "--heap", "compact", "--"]) })
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

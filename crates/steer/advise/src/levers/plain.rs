@@ -21,7 +21,7 @@ impl Lever for Plain {
     fn start(&self, target: &Target) -> Result<Start, String> {
         target.may_preload()?;
         target.has_heap()?;
-        Ok(Start::behind(&["run", "--heap", "plain", "--"]))
+        Ok(Start::on_heap(&["run", "--heap", "plain", "--"]))
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

@@ -15,6 +15,10 @@ impl Lever for SlowerMemory {
         ]
     }
 
+    fn keeps_elsewhere(&self) -> bool {
+        true
+    }
+
     fn start(&self, _: &Target) -> Result<Start, String> {
         Err("modelled only; what it would cost, and who holds its memory: pagemill record --with accesses -o rec, \
              pagemill advise rec"

@@ -559,3 +559,19 @@ fn a_lever_that_can_bring_no_memory_is_not_chosen_for_it() {
     let none = judged(&[0.0, 0.04]);
     assert_eq!((none.choice, none.perhaps, none.nearest), (None, None, None));
 }
+
+/// "+71.0 % (one run)" stood beside a median of 0 s of system time: that of the one run that was not 0.
+#[test]
+fn a_count_that_is_zero_in_a_run_has_no_ratio() {
+    let system = Quantity::Counted(Count::SystemTime);
+    let run = |seconds: f64| {
+        let mut run = figures(100.0, 2.0);
+        run.counted[Count::SystemTime as usize] = Some(seconds);
+        run
+    };
+    let (base, levers) = ([0.0, 0.0, 0.7].map(run), [vec![run(1.2); 3]]);
+    assert_eq!(Runs { base: &base, levers: &levers, ..Runs::default() }.change(0, system), None);
+    let base = [0.6, 0.6, 0.7].map(run);
+    let change = Runs { base: &base, levers: &levers, ..Runs::default() }.change(0, system);
+    assert!(change.is_some_and(|change| (change.ratio - 2.0).abs() < 1e-9), "{change:?}");
+}

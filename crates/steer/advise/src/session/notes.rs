@@ -6,15 +6,15 @@ use pagemill_model::Bytes;
 use crate::arm::{Arm, given_up, of_levers};
 use crate::estimates::pressure;
 use crate::observation::percent;
-use crate::rule::{COUNTED, Quantity, Runs};
+use crate::rule::{Count, Quantity, Runs};
 use crate::warm::Warmth;
 
 impl Session<'_> {
     /// Whether some run had huge pages.
     fn has_seen_huge_pages(&self) -> bool {
-        let share = COUNTED.iter().position(|name| *name == "huge_share");
+        let share = Quantity::Counted(Count::HugeShare);
         let mut runs = self.arms.iter().flat_map(|arm| &arm.runs).chain(&self.base);
-        runs.any(|run| share.and_then(|share| run.counted[share]).is_some_and(|share| share > 0.0))
+        runs.any(|run| share.of(run).is_some_and(|share| share > 0.0))
     }
 
     /// Levers whose fall of mean memory is none of the whole run's.
