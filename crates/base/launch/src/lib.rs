@@ -16,5 +16,6 @@ pub mod library;
 pub mod prepare;
 pub mod program;
 pub mod progress;
+pub mod shell;
 pub mod stats_page;
 pub mod supervise;

@@ -11,6 +11,7 @@
 
 pub mod access;
 pub mod dataset;
+pub mod digest;
 mod error;
 pub mod event;
 pub mod fault;

@@ -15,6 +15,8 @@
 //! whose content does not match the checksum in its name is refused before it is decoded, and so are header and
 //! summary by theirs ([`seal`]); nothing that is not a recording is ever removed.
 
+use crate::digest::Digest;
+
 mod buffer;
 mod follower;
 mod meta;
@@ -44,12 +46,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 
 /// Whether this is the content that a checksum is of; recordings had another one before (FNV-1a, byte by byte).
 pub(crate) fn is_of(bytes: &[u8], sum: u64) -> bool {
-    let before = || {
-        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
-    };
-    checksum(bytes) == sum || before() == sum
+    checksum(bytes) == sum || Digest::of(bytes) == sum
 }
 
 /// File name of part `number` with this content.

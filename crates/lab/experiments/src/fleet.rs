@@ -21,24 +21,3 @@ pub mod one_cell;
 pub mod parallel;
 pub mod scripts;
 pub mod slurm;
-
-/// A word as the shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,=@%+{}".contains(&byte);
-    if !word.is_empty() && word.bytes().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_where_the_shell_would_split_them() {
-        assert_eq!(quoted("/a/b-c_1.json"), "/a/b-c_1.json");
-        assert_eq!(quoted("/my dir/it's"), "'/my dir/it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
-}

@@ -3,7 +3,7 @@
 //! A lever is a file of this folder's `levers` and a line in its `REGISTRY`. A command is started under a lever by the
 //! very words that are recommended in the end, so what was measured is what is had.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pagemill_kernel::{
@@ -13,6 +13,7 @@ use pagemill_kernel::{
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
+use pagemill_launch::shell::quoted;
 use pagemill_model::Pid;
 
 pub use crate::estimate::Estimate;
@@ -106,17 +107,6 @@ impl Start {
         }
         parts.extend(command.iter().map(|word| quoted(word)));
         parts.join(" ")
-    }
-}
-
-/// A word as a shell reads it back.
-pub fn quoted(word: &OsStr) -> String {
-    let text = word.to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%^".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
 use pagemill_kernel::process::thread;
+use pagemill_model::digest::Digest;
 use regex::bytes::Regex;
 
 /// How much of what it prints is kept to look for the metric in.
@@ -25,7 +26,7 @@ impl Printed {
     /// No thread can be started.
     pub fn read(mut from: impl Read + Send + 'static) -> Result<Reading> {
         let reading = thread::start(move || {
-            let (mut digest, mut kept) = (Fnv::default(), VecDeque::new());
+            let (mut digest, mut kept) = (Digest::default(), VecDeque::new());
             let mut buffer = vec![0; 1 << 16];
             loop {
                 match from.read(&mut buffer)? {
@@ -66,23 +67,6 @@ impl Reading {
     pub fn end(self) -> Result<Printed> {
         let read = self.0.join().map_err(|_| anyhow::anyhow!("the reader has failed"))?;
         read.context("cannot read what the command prints")
-    }
-}
-
-/// FNV-1a, 64 bits: tells different outputs apart, nothing more.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn take(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
     }
 }
 

@@ -9,11 +9,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::process::signal::Signals;
-use pagemill_launch::files;
+use pagemill_launch::{files, shell::quoted};
 use pagemill_model::{Pid, whole};
 
 use super::matrix::Matrix;
-use super::quoted;
 
 /// How often a cell, or a host, is tried.
 const TRIES: u32 = 3;
@@ -88,7 +87,7 @@ pub fn answering(
     for _ in 0..TRIES {
         down.clear();
         for host in &asked {
-            let command = format!("{} --version", quoted(&executable.to_string_lossy()));
+            let command = format!("{} --version", quoted(&executable));
             let mut words = ["parallel", "--nonall", "--sshlogin", host, "--timeout"]
                 .map(str::to_owned)
                 .to_vec();

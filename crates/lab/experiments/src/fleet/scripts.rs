@@ -4,10 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::Linux;
-use pagemill_launch::files;
+use pagemill_launch::{files, shell::quoted};
 use pagemill_model::whole;
-
-use super::quoted;
 
 /// Brings memory into the state in which a cell begins, and back.
 const PROLOG: &str = include_str!("prolog.sh");

@@ -8,6 +8,7 @@ use super::{
     published,
 };
 use crate::tabled::{self, Table, Tables};
+use pagemill_analysis::statistics;
 use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Heat, HeatMap};
@@ -26,8 +27,7 @@ fn count(value: Option<f64>) -> String {
 }
 
 fn geomean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let logs: Vec<f64> = values.map(f64::ln).collect();
-    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    statistics::geomean(&values.collect::<Vec<_>>())
 }
 
 /// One claim: what was said, what was published, and what is here with whether it holds, or why it cannot be told.

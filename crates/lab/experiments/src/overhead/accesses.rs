@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pagemill_analysis::statistics::median;
+use pagemill_analysis::statistics::{self, median};
 
 use super::options::{BUDGET, NATIVE, OPENING, RECORDED, STEPS};
 use super::outcome::{Goal, Outcome, at_most, shown};
@@ -21,11 +21,6 @@ pub(super) fn bytes(directory: &Path) -> u64 {
             Err(_) => 0,
         })
         .sum()
-}
-
-fn geometric_mean(values: &[f64]) -> Option<f64> {
-    let sum: f64 = values.iter().map(|value| value.ln()).sum();
-    (!values.is_empty()).then(|| (sum / values.len() as f64).exp())
 }
 
 /// What Moca had of IS, class A, with wake-ups every 50 ms: accesses, and how many wake-ups.
@@ -144,7 +139,7 @@ impl Outcome {
             at_most(
                 "accesses: times native, geometric mean",
                 1.8,
-                geometric_mean(&self.slowdowns(RECORDED)),
+                statistics::geomean(&self.slowdowns(RECORDED)),
                 2,
             ),
             at_most("accesses: times native, worst", 4.0, worst(RECORDED), 2),

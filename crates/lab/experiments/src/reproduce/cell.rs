@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use pagemill_model::digest::Digest;
 
 use super::arm::{Allocator, Arm};
 use super::experiment::{Experiment, Program};
@@ -162,16 +163,16 @@ fn report_metrics(output: &Path, cpu: f64, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// FNV-1a, 64 bits, of the lines that begin so: tells different outputs apart, nothing more.
+/// Digest of the lines that begin so.
 fn digest_of(path: &Path, start: &str) -> Result<u64> {
     let bytes = pagemill_model::whole::read(path, pagemill_model::whole::DATA)
         .with_context(|| format!("cannot read {}", path.display()))?;
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let mut lines = lines.filter(|line| line.starts_with(start.as_bytes())).peekable();
     ensure!(lines.peek().is_some(), "the program wrote no line {start:?} to {}", path.display());
-    Ok(lines.flatten().fold(0xcbf2_9ce4_8422_2325, |digest, &byte| {
-        (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    }))
+    let mut digest = Digest::default();
+    lines.for_each(|line| digest.take(line));
+    Ok(digest.0)
 }
 
 #[cfg(test)]

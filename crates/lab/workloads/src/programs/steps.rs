@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use pagemill_analysis::statistics::median;
 use pagemill_kernel::{clock, memory::touch};
 
 use crate::program::{Failure, Outcome, Params, Report};
@@ -22,9 +23,8 @@ const MAPPING: usize = 64 << 10;
 const SMALL: usize = 64;
 const LARGE: usize = 8_192;
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
 }
 
 /// CPU time of a call of malloc or free, ns.
@@ -56,19 +56,19 @@ pub(super) fn run(params: &Params) -> Outcome {
         let took = touch::mapped_and_unmapped(MAPPING, pairs)?;
         mapped.push(took.as_nanos() as f64 / pairs as f64 / 1e3);
     }
-    let small = (0..ROUNDS).map(|_| call(SMALL, blocks)).collect();
-    let large = (0..ROUNDS).map(|_| call(LARGE, blocks)).collect();
+    let small: Vec<f64> = (0..ROUNDS).map(|_| call(SMALL, blocks)).collect();
+    let large: Vec<f64> = (0..ROUNDS).map(|_| call(LARGE, blocks)).collect();
     let again = touch::again(pages, ROUNDS)?;
     let shortest = again.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(Report {
         operations: (starts + ROUNDS * (pairs + 2 * blocks + pages)) as u64,
         seconds: begun.elapsed().as_secs_f64(),
         metrics: vec![
-            ("start_ms", median(started)),
-            ("map_and_unmap_us", median(mapped)),
-            ("small_block_call_ns", median(small)),
-            ("large_block_call_ns", median(large)),
-            ("fault_again_ns", median(again)),
+            ("start_ms", middle(&started)),
+            ("map_and_unmap_us", middle(&mapped)),
+            ("small_block_call_ns", middle(&small)),
+            ("large_block_call_ns", middle(&large)),
+            ("fault_again_ns", middle(&again)),
             ("fault_again_shortest_ns", shortest),
         ],
         check: format!("{starts} programs ended with status 0"),
