@@ -7,10 +7,11 @@ use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
 use crate::arm::{Arm, State};
+use crate::count::Count;
 use crate::estimates::grouped;
 use crate::lever::Start;
 use crate::observation::{RunObservation, bytes, percent, seconds, wrapped};
-use crate::rule::{Aim, Change, Count, Figures, GROSS, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Aim, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing};
 use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.

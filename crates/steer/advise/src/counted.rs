@@ -10,9 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::changed;
 use crate::arm::Arm;
+use crate::count::Count;
 use crate::lever::Lever as _;
 use crate::levers::{REGISTRY, malloc_huge::MallocHuge, never::Never};
-use crate::rule::{Change, Count, Figures, Quantity, Runs};
+use crate::rule::{Change, Figures, Quantity, Runs};
 use crate::session::Advice;
 
 /// The levers that are tried.

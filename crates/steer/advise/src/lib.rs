@@ -20,6 +20,7 @@
 mod accept;
 pub mod answer;
 pub mod arm;
+pub mod count;
 pub mod counted;
 mod ending;
 pub mod estimate;

@@ -85,6 +85,8 @@ use std::f64::consts::FRAC_PI_2;
 
 use pagemill_analysis::statistics::{mad, mean, median};
 
+use crate::count::Count;
+
 mod ranks;
 
 use ranks::{chance_of_lower, chance_of_negative};
@@ -129,35 +131,6 @@ const SURE: usize = 5;
 const NARROW: f64 = 0.05;
 /// Wall time with less noise than this is taken; with less, few runs tell.
 const QUIET: f64 = 0.01;
-
-pagemill_model::named! {
-    /// What the kernel and the processor count in a run, by the names that JSON has; the latter where it does.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Count {
-        /// CPU time in user mode, seconds.
-        UserTime = "user_seconds",
-        /// CPU time in the kernel, seconds.
-        SystemTime = "system_seconds",
-        /// Page faults.
-        Faults = "page_faults",
-        /// The most anonymous memory, MiB.
-        AnonymousMemory = "anonymous_mib",
-        /// The share of it that was on huge pages.
-        HugeShare = "huge_share",
-        /// Cycles.
-        Cycles = "cycles",
-        /// Instructions.
-        Instructions = "instructions",
-        /// Loads whose translation the first TLB did not have.
-        DtlbLoadMisses = "dtlb_load_misses",
-        /// The same of stores.
-        DtlbStoreMisses = "dtlb_store_misses",
-        /// The same of instructions.
-        ItlbMisses = "itlb_misses",
-        /// Misses of the last cache.
-        CacheMisses = "cache_misses",
-    }
-}
 
 /// Factors by which a lever is worse beyond doubt.
 pub(crate) struct Gross {

@@ -19,12 +19,13 @@ use regex::bytes::Regex;
 
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, memory_bounds, of_levers};
+use crate::count::Count;
 use crate::free_memory::FreeMemory;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
 use crate::observation::{Cold, MUCH, RunObservation};
 use crate::pace::{Candidate, Pace};
-use crate::rule::{Count, Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
+use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
 use crate::trial::{Ending, Manner, Run, Stage};

@@ -27,11 +27,12 @@ use pagemill_launch::{cpython, stats_page};
 use pagemill_model::Pid;
 use regex::bytes::Regex;
 
+use crate::count::Count;
 use crate::ending::stop;
 use crate::lever::{Start, Target};
 use crate::printed::Printed;
 use crate::readings::{Asking, Readings};
-use crate::rule::{Count, Figures};
+use crate::rule::Figures;
 use crate::server::{Load, LoadOutcome, ask};
 use crate::stall::{Heartbeat, Stall, StallState};
 use crate::zeros::ZeroSample;
@@ -136,7 +137,7 @@ impl Stage<'_> {
         command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
         let (out, err) = (Printed::read(out.0)?, Printed::read(err.0)?);
         let before = self.before(start);
-        let merging = merging(linux, start);
+        let (heap, merging) = (start.on_heap, merging(linux, start));
         let merged = merging();
         // Without a group of its own it is in ours.
         let ours = linux.memory_cgroup(Pid::own()).ok();

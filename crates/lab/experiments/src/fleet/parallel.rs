@@ -38,14 +38,14 @@ pub fn words(results: &str, hosts: &[String]) -> Vec<String> {
         }
         say(&["--return", &format!("{results}/{{3}}")]);
     }
-    let cell = format!("sh {} {{1}}", quoted(&format!("{results}/cell.sh")));
+    let cell = format!("sh {} {{1}}", quoted(format!("{results}/cell.sh")));
     say(&[&cell, "::::", &format!("{results}/{LEFT}")]);
     words
 }
 
 /// The words as a line for a shell.
 pub fn line(words: &[String]) -> String {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes the list of cells that are left.
@@ -87,7 +87,7 @@ pub fn answering(
     for _ in 0..TRIES {
         down.clear();
         for host in &asked {
-            let command = format!("{} --version", quoted(&executable));
+            let command = format!("{} --version", quoted(executable));
             let mut words = ["parallel", "--nonall", "--sshlogin", host, "--timeout"]
                 .map(str::to_owned)
                 .to_vec();

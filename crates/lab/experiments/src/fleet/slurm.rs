@@ -53,7 +53,7 @@ pub fn script(results: &str, all: usize, left: &[usize], most: usize) -> String 
          done\n\
          exit \"$status\"\n",
         ranges(&tasks),
-        quoted(&format!("{results}/cell.sh"))
+        quoted(format!("{results}/cell.sh"))
     )
 }
 

@@ -4,9 +4,10 @@ use super::{SMALL, Session, criteria};
 use pagemill_model::Bytes;
 
 use crate::arm::{Arm, given_up, of_levers};
+use crate::count::Count;
 use crate::estimates::pressure;
 use crate::observation::percent;
-use crate::rule::{Count, Quantity, Runs};
+use crate::rule::{Quantity, Runs};
 use crate::warm::Warmth;
 
 impl Session<'_> {
