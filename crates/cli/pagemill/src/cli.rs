@@ -8,7 +8,7 @@ use pagemill_kernel::{Kind, Linux};
 use pagemill_model::Bytes;
 
 use crate::answer;
-use crate::verbs::{GROUPS, Verb};
+use crate::verbs::{GROUPS, Verb, WRAPPERS};
 use pagemill_control::tier::daemon;
 use pagemill_launch::exit::Exit;
 
@@ -97,7 +97,7 @@ impl Cli {
             Bytes::print_plain();
         }
         // A killed pagemill may have left settings changed.
-        if !matches!(self.verb, Verb::Doctor(_) | Verb::Tier(_) | Verb::Generate(_)) {
+        if self.verb.restores() {
             recover_settings(&pagemill_launch::context::machine());
         }
         self.verb.run(Self::command())
@@ -113,16 +113,10 @@ pub fn code_of_usage(error: &clap::Error) -> ExitCode {
         let text = error.render();
         pagemill_launch::stdio::help(&text.to_string(), &text.ansi().to_string());
     }
-    let mut words = std::env::args_os().skip(1);
-    let wraps = match words.next() {
-        Some(verb) if verb == "run" => true,
-        // Without a command it attaches to a process and wraps nothing.
-        Some(verb) if verb == "record" || verb == "live" => words.any(|word| word == "--"),
-        Some(verb) if verb == "frag" => {
-            words.next().is_some_and(|verb| verb == "induce") && words.any(|word| word == "--")
-        }
-        _ => false,
-    };
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let has = |word: &&str| words[1..].iter().any(|one| one == word);
+    let wraps = |(verb, needs): &(&str, &[&str])| words[0] == *verb && needs.iter().all(has);
+    let wraps = !words.is_empty() && WRAPPERS.iter().any(wraps);
     if !error.use_stderr() {
         return pagemill_launch::stdio::ended(ExitCode::SUCCESS);
     }
@@ -140,8 +134,7 @@ fn wrong_usage(rendered: &str) -> String {
     parts.map(line).collect::<Vec<_>>().join("; ")
 }
 
-/// Restores the settings that a killed pagemill left changed. Every verb but those that say so (doctor and
-/// tier) does this first.
+/// Restores the settings that a killed pagemill left changed. Every verb but those that say so does this first.
 fn recover_settings(linux: &Linux) {
     match daemon::restore(linux) {
         Ok(restored) => {

@@ -24,10 +24,12 @@ pub mod validate;
 pub mod workload;
 
 /// The verbs by what they are for, in the order of `--help`: of each what it is for, its module, and its name as a
-/// type, whose words are its name on the command line.
+/// type, whose words are its name on the command line. One that `wraps` a command does so where these words are on its
+/// command line; one that restores no settings first, which a killed pagemill may have left changed, says so.
 macro_rules! verbs {
     ($command:ident: $($title:literal {
-        $($(#[doc = $about:literal])+ $(#[cfg($only:meta)])? $module:ident $verb:ident $(($given:ident))?,)+
+        $($(#[doc = $about:literal])+ $(#[cfg($only:meta)])? $module:ident $verb:ident $(($given:ident))?
+            $(wraps $words:tt)? $(restores $restores:literal)?,)+
     })+) => {
         /// The verbs.
         #[derive(Debug, clap::Subcommand)]
@@ -42,7 +44,18 @@ macro_rules! verbs {
                     $($($(#[cfg($only)])? Self::$verb(of) => $module::run(&of $(, $given)?),)+)+
                 }
             }
+
+            /// Whether it is to find settings restored that a killed pagemill left changed.
+            pub fn restores(&self) -> bool {
+                match self {
+                    $($($(Self::$verb(_) => $restores,)?)+)+
+                    _ => true,
+                }
+            }
         }
+
+        /// Those that run a command, and the words that stand on their command line then.
+        pub const WRAPPERS: &[(&str, &[&str])] = &[$($($((stringify!($module), &$words),)?)+)+];
 
         /// What they are for, and their names.
         pub const GROUPS: &[(&str, &[&str])] =
@@ -54,11 +67,11 @@ verbs! {
     command:
     "See" {
         /// Say what this machine and user can do, and how to mend what is missing
-        doctor Doctor,
+        doctor Doctor restores false,
         /// Show a program's memory while it runs, on one screen
-        live Live,
+        live Live wraps ["--"],
         /// Record a program's memory over time
-        record Record,
+        record Record wraps ["--"],
         /// Show what a recording says: text, JSON or one HTML file
         report Report,
         /// Show what changed from one recording to another
@@ -79,13 +92,13 @@ verbs! {
         /// Say which memory is worth huge pages, how much, and why
         plan Plan,
         /// Show how fragmented free memory is, fragment it on purpose, or mend it
-        frag Frag,
+        frag Frag wraps ["induce", "--"],
     }
     "Steer" {
         /// Run a program, unchanged, on the compacting heap, or under a huge page policy
-        run Run,
+        run Run wraps [],
         /// Place the memory of running programs on two memory tiers
-        tier Tier,
+        tier Tier restores false,
     }
     "Research" {
         /// Run published experiments again and show their figures beside ours
@@ -99,6 +112,6 @@ verbs! {
     }
     "Besides" {
         /// Print the man pages or a shell's completions
-        generate Generate(command),
+        generate Generate(command) restores false,
     }
 }
