@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use pagemill_policy::{huge, tier::compose};
+use pagemill_record::recorders::RECORDERS;
+
 use crate::files_below;
 
 /// The text of a page without what stands between fences.
@@ -291,4 +294,23 @@ fn the_book_is_built() {
         }
     }
     assert!(followed > 300, "{followed}");
+}
+
+/// `linux-64k`, `damon`, `sites` and `pressure` were missing where all of their kind are listed.
+#[test]
+fn a_page_that_lists_a_kind_lists_all_of_it() {
+    let trackers = compose::TRACKERS.iter().map(|one| one.name).filter(|name| *name != "none");
+    let placers = compose::PLACERS.iter().map(|one| one.name).filter(|name| !name.is_empty());
+    let lists: [(&str, Vec<&str>); 3] = [
+        ("concepts/huge-pages.md", huge::names().collect()),
+        ("guide/tiers.md", trackers.chain(placers).collect()),
+        ("guide/first-recording.md", RECORDERS.iter().map(|one| one.name).collect()),
+    ];
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+    for (page, names) in lists {
+        let text = fs::read_to_string(docs.join(page)).unwrap();
+        let lacks: Vec<&&str> =
+            names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        assert!(names.len() > 5 && lacks.is_empty(), "{page} lacks {lacks:?}");
+    }
 }

@@ -64,10 +64,7 @@ pub enum Allocator {
 
 /// The allocator under test: ours, unless `PAGEMILL_STRESS_ALLOCATOR` names another.
 pub fn allocator() -> Allocator {
-    match ["PAGEMILL_STRESS_ALLOCATOR", "PAGEMILL_FIRE_ALLOCATOR"]
-        .into_iter()
-        .find_map(std::env::var_os)
-    {
+    match std::env::var_os("PAGEMILL_STRESS_ALLOCATOR") {
         None => Allocator::Pagemill,
         Some(name) if name == "none" => Allocator::Other(None),
         Some(name) => Allocator::Other(Some(name.into())),
