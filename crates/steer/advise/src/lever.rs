@@ -103,9 +103,9 @@ impl Start {
             .collect();
         if !self.words.is_empty() {
             parts.push("pagemill".into());
-            parts.extend(self.words.iter().map(|word| quoted(word)));
+            parts.extend(self.words.iter().map(quoted));
         }
-        parts.extend(command.iter().map(|word| quoted(word)));
+        parts.extend(command.iter().map(quoted));
         parts.join(" ")
     }
 }
