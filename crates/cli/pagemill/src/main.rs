@@ -1,5 +1,5 @@
-//! The pagemill binary: the command line, verbs and exit codes. Only this crate knows flags, prints answers and ends the
-//! process.
+//! The pagemill binary: the command line, verbs and exit codes. Only this crate knows flags, prints answers and ends
+//! the process.
 #![forbid(unsafe_code)]
 
 // Its macros print what a reader may end, and note what is lost.
