@@ -137,7 +137,7 @@ impl Stage<'_> {
         command.stdin(Stdio::null()).stdout(out.1).stderr(err.1);
         let (out, err) = (Printed::read(out.0)?, Printed::read(err.0)?);
         let before = self.before(start);
-        let (heap, merging) = (start.on_heap, merging(linux, start));
+        let merging = merging(linux, start);
         let merged = merging();
         // Without a group of its own it is in ours.
         let ours = linux.memory_cgroup(Pid::own()).ok();
