@@ -281,7 +281,7 @@ impl Linux {
             }
             // A thread that has ended meanwhile takes what it waited with it.
             let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
-            waited += text.split(' ').nth(1)?.parse::<u64>().ok()?;
+            waited = waited.saturating_add(text.split(' ').nth(1)?.parse().ok()?);
         }
         Some(Duration::from_nanos(waited))
     }

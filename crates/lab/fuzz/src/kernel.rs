@@ -1,6 +1,8 @@
 //! Text of the kernel, read below a root of ours: the first byte says which file.
 
+use pagemill_kernel::trace::tracefs;
 use pagemill_kernel::{Linux, memory::extfrag, process::psi};
+use pagemill_launch::{cpython, program};
 use pagemill_model::Pid;
 
 use crate::scratch::{in_scratch, put};
@@ -28,6 +30,23 @@ pub(crate) const TEXTS: &[Text] = &[
     ("proc/4242/status", |linux| drop((linux.status(PID), linux.numbers(PID)))),
     ("proc/4242/ksm_stat", |linux| drop(linux.ksm_stat(PID))),
     ("proc/4242/cgroup", |linux| drop(linux.memory_cgroup(PID))),
+    ("proc/4242/task/4242/syscall", |linux| drop(linux.waits_for_typing(PID))),
+    ("proc/4242/fdinfo/0", |linux| drop(linux.waits_for_typing(PID))),
+    ("proc/4242/net/tcp", |linux| drop(linux.listens(PID))),
+    ("proc/4242/net/unix", |linux| drop(linux.listens(PID))),
+    ("proc/4242/schedstat", |linux| drop(linux.thread_cpu(PID))),
+    ("proc/4242/task/4242/schedstat", |linux| _ = linux.waited(PID, Pid(1), 64)),
+    ("proc/4242/task/4242/children", |linux| drop(linux.children(PID))),
+    ("proc/4242/numa_maps", |linux| drop(linux.memory_binding(PID))),
+    ("proc/4242/environ", |linux| _ = cpython::has_pymalloc(linux, PID)),
+    ("proc/4242/cmdline", |linux| {
+        if let Ok(words) = std::fs::read(linux.process_file(PID, "cmdline")) {
+            let _ = program::arguments(&words);
+        }
+    }),
+    ("sys/kernel/tracing/events/compaction/mm_compaction_end/id", |linux| {
+        drop(tracefs::number(linux, "compaction/mm_compaction_end"));
+    }),
     ("sys/kernel/mm/transparent_hugepage/enabled", |linux| drop(linux.thp_enabled())),
     ("sys/kernel/debug/extfrag/unusable_index", |linux| {
         if let Ok(files) = extfrag::Extfrag::open(linux) {
@@ -67,6 +86,30 @@ pub(crate) const TEXTS: &[Text] = &[
     ("sys/fs/cgroup/cgroup.controllers", |linux| group(linux)),
 ];
 
+/// Texts of those that neither a snapshot nor every process has.
+pub(crate) const OWN: &[(&str, &[u8])] = &[
+    // ppoll without a limit of time, and read; the rest of a line are addresses.
+    ("proc/4242/task/4242/syscall", b"271 0x0 0x0 0x0 0x0 0x8 0x0 0x7ffd00000000 0x7f0000000000\n"),
+    ("proc/4242/task/4242/syscall", b"0 0x0 0x7f00 0x400 0x0 0x0 0x0 0x7ffd0000 0x7f0000000000\n"),
+    ("proc/4242/fdinfo/0", b"pos:\t0\nflags:\t0100001\nmnt_id:\t15\nino:\t7\n"),
+    (
+        "proc/4242/net/tcp",
+        b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+        0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 77 1 0 100\n",
+    ),
+    (
+        "proc/4242/net/unix",
+        b"Num RefCount Protocol Flags Type St Inode Path\n0: 00000002 00000000 00010000 0001 01 77 /run/x\n",
+    ),
+    ("proc/4242/schedstat", b"123456789 987654321 55\n"),
+    ("proc/4242/task/4242/schedstat", b"123456789 987654321 55\n"),
+    ("proc/4242/task/4242/children", b"77 78 79 "),
+    ("proc/4242/numa_maps", b"00400000 bind:0-1,3 file=/bin/cat mapped=2 N0=2 kernelpagesize_kB=4\n"),
+    ("proc/4242/environ", b"HOME=/root\0PYTHONMALLOC=malloc_debug\0PATH=/bin\0"),
+    ("proc/4242/cmdline", b"python3\0-c\0pass\0"),
+    ("sys/kernel/tracing/events/compaction/mm_compaction_end/id", b"517\n"),
+];
+
 /// Files beside those, so that the reader comes to them.
 const BESIDE: &[(&str, &[u8])] = &[
     ("sys/devices/system/node/has_memory", b"0\n"),
@@ -79,12 +122,28 @@ const BESIDE: &[(&str, &[u8])] = &[
     ("sys/bus/event_source/devices/cpu/format/event", b"config:0-7\n"),
     ("proc/self/mountinfo", b"30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
     ("proc/4242/cgroup", b"0::/\n"),
+    (
+        "proc/4242/maps",
+        b"7f0000000000-7f0000001000 r-xp 00000000 fe:00 7 /lib/libpython3.11.so.1.0\n",
+    ),
+    ("proc/4242/stat", STAT),
+    // A standard input that is only written to.
+    ("proc/4242/fd/0", b""),
+    ("proc/4242/fdinfo/0", b"flags:\t0100001\n"),
+    ("proc/4242/task/4242/syscall", b"0 0x0 0x7f00 0x400 0x0 0x0 0x0 0x7ffd0000 0x7f0000000000\n"),
+    ("proc/4242/task/4243/schedstat", b"1 18446744073709551615 1\n"),
+    ("sys/kernel/tracing/instances/none", b""),
     ("sys/fs/cgroup/cgroup.controllers", b"cpu memory\n"),
     ("sys/fs/cgroup/memory.current", b"4096\n"),
     ("sys/fs/cgroup/memory.stat", b"anon 1\nkernel 2\n"),
     ("sys/fs/cgroup/memory.events", b"high 1\nmax 2\noom_kill 0\n"),
     ("sys/fs/cgroup/memory.max", b"max\n"),
 ];
+
+/// The process, with all that the kernel tells of where its parts are (proc_pid_stat(5)).
+const STAT: &[u8] = b"4242 (python3) S 1 4242 4242 0 -1 4194304 100 0 0 0 3 4 0 0 20 0 1 0 7000 8192000 2000 \
+    18446744073709551615 4194304 4198400 140737488347136 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 4200000 4204000 5000000 \
+    140737488351000 140737488351100 140737488351100 140737488355000 0\n";
 
 /// All that is said of the group of a process.
 fn group(linux: &Linux) {
@@ -98,10 +157,16 @@ pub fn kernel(bytes: &[u8]) {
     let (path, read) = TEXTS[usize::from(*which) % TEXTS.len()];
     in_scratch(|room| {
         let root = room.join("root");
-        let beside = BESIDE.iter().filter(|(other, _)| *other != path);
-        let beside = beside.map(|(other, text)| put(&root.join(other), text));
-        if beside.chain([put(&root.join(path), text)]).all(|put| put.is_ok()) {
-            read(&Linux::at(&root));
+        let made =
+            root.exists() || BESIDE.iter().all(|(of, text)| put(&root.join(of), text).is_ok());
+        if !made || put(&root.join(path), text).is_err() {
+            return;
         }
+        read(&Linux::at(&root));
+        // The next one finds what this one did.
+        let _ = match BESIDE.iter().find(|(other, _)| *other == path) {
+            Some((_, text)) => put(&root.join(path), text),
+            None => std::fs::remove_file(root.join(path)),
+        };
     });
 }

@@ -8,11 +8,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod answers;
+mod board;
 mod events;
 mod files;
 mod kernel;
 mod malloc;
 mod network;
+mod reports;
+mod ring;
 mod scratch;
 mod seeds;
 mod state;
@@ -55,6 +59,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "resp", body: network::resp, seeds: network::resp_seeds },
     Target { name: "memcached", body: network::memcached, seeds: network::memcached_seeds },
     Target { name: "free_memory", body: files::free_memory, seeds: seeds::free_memory },
+    Target { name: "board", body: board::board, seeds: board::seeds },
+    Target { name: "ring", body: ring::ring, seeds: ring::seeds },
+    Target { name: "answers", body: answers::answers, seeds: answers::seeds },
+    Target { name: "reports", body: reports::reports, seeds: reports::seeds },
 ];
 
 /// Runs a target's body; for the targets of `cargo fuzz`.

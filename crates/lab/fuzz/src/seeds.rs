@@ -8,7 +8,7 @@ use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::results::ResultRow;
 use pagemill_model::{Bytes, Nanos};
 
-use crate::kernel::TEXTS;
+use crate::kernel::{OWN, TEXTS};
 use crate::scratch::repository;
 
 fn longs(values: &[u64]) -> Vec<u8> {
@@ -271,7 +271,8 @@ pub fn kernel() -> Vec<Vec<u8>> {
     for (number, (path, _)) in (0_u8..).zip(TEXTS) {
         let texts = roots.iter().filter_map(|root| fs::read(root.join(path)).ok());
         let own = fs::read(std::path::Path::new("/").join(path)).ok();
-        seeds.extend(texts.chain(own).map(|text| [vec![number], text].concat()));
+        let of_it = OWN.iter().filter(|(other, _)| other == path).map(|(_, text)| text.to_vec());
+        seeds.extend(texts.chain(own).chain(of_it).map(|text| [vec![number], text].concat()));
     }
     seeds
 }

@@ -117,5 +117,5 @@ macro_rules! driven {
 driven! {
     perf_data pftrace profile machine latencies meta part cell collected traces program events kernel
     matrix malloc emulator records code state stats_page request resp
-    memcached free_memory
+    memcached free_memory board ring answers reports
 }

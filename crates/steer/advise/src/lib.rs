@@ -32,7 +32,7 @@ pub mod levers;
 mod marks;
 pub mod observation;
 pub mod pace;
-mod printed;
+pub mod printed;
 pub mod readings;
 pub mod rule;
 pub mod server;

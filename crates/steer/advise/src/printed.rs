@@ -13,7 +13,7 @@ use regex::bytes::Regex;
 const KEPT: usize = 1 << 20;
 
 /// What a command prints, read while it does.
-pub(crate) struct Printed {
+pub struct Printed {
     /// Digest of all of it.
     pub digest: u64,
     kept: Vec<u8>,
@@ -60,10 +60,13 @@ impl Printed {
 }
 
 /// A stream that is being read.
-pub(crate) struct Reading(JoinHandle<std::io::Result<Printed>>);
+pub struct Reading(JoinHandle<std::io::Result<Printed>>);
 
 impl Reading {
     /// What was read, when it has ended.
+    ///
+    /// # Errors
+    /// The stream cannot be read.
     pub fn end(self) -> Result<Printed> {
         let read = self.0.join().map_err(|_| anyhow::anyhow!("the reader has failed"))?;
         read.context("cannot read what the command prints")

@@ -39,6 +39,25 @@ pub struct CompactionEnd {
     pub status: String,
 }
 
+impl CompactionEnd {
+    /// A line of the trace, if it tells of one.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (_, fields) = line.split_once("mm_compaction_end: ")?;
+        let field = |name: &str| {
+            let word = fields.split([' ', ',']).find_map(|word| word.strip_prefix(name))?;
+            word.strip_prefix('=')
+        };
+        let frame = |name| u64::from_str_radix(field(name)?.strip_prefix("0x")?, 16).ok();
+        Some(Self {
+            zone_start: frame("zone_start")?,
+            migrate: frame("migrate_pfn")?,
+            free: frame("free_pfn")?,
+            zone_end: frame("zone_end")?,
+            status: field("status")?.to_owned(),
+        })
+    }
+}
+
 impl Trace {
     /// Turns tracepoints on; each is a directory below `events`, such as
     /// `compaction/mm_compaction_end`.
@@ -66,7 +85,7 @@ impl Trace {
 
     /// The compactions of zones that have ended so far.
     pub fn compactions(&self) -> Result<Vec<CompactionEnd>> {
-        Ok(self.lines()?.iter().filter_map(|line| parse_compaction_end(line)).collect())
+        Ok(self.lines()?.iter().filter_map(|line| CompactionEnd::parse(line)).collect())
     }
 }
 
@@ -142,22 +161,6 @@ fn root(linux: &Linux) -> Result<(PathBuf, Option<OwnedFd>)> {
     Ok((format!("/proc/self/fd/{}", mount.as_raw_fd()).into(), Some(mount)))
 }
 
-fn parse_compaction_end(line: &str) -> Option<CompactionEnd> {
-    let (_, fields) = line.split_once("mm_compaction_end: ")?;
-    let field = |name: &str| {
-        let word = fields.split([' ', ',']).find_map(|word| word.strip_prefix(name))?;
-        word.strip_prefix('=')
-    };
-    let frame = |name| u64::from_str_radix(field(name)?.strip_prefix("0x")?, 16).ok();
-    Some(CompactionEnd {
-        zone_start: frame("zone_start")?,
-        migrate: frame("migrate_pfn")?,
-        free: frame("free_pfn")?,
-        zone_end: frame("zone_end")?,
-        status: field("status")?.to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,11 +169,11 @@ mod tests {
     fn the_end_of_a_compaction_reads() {
         let line = "            bash-4711    [001] .....  8123.456789: mm_compaction_end: zone_start=0x100000 \
                     migrate_pfn=0x10a400 free_pfn=0x63fe00 zone_end=0x640000, mode=sync  status=contended";
-        let end = parse_compaction_end(line).unwrap();
+        let end = CompactionEnd::parse(line).unwrap();
         assert_eq!((end.zone_start, end.zone_end), (0x10_0000, 0x64_0000));
         assert_eq!((end.migrate, end.free), (0x10_a400, 0x63_fe00));
         assert_eq!(end.status, "contended");
-        assert_eq!(parse_compaction_end("x: mm_compaction_begin: zone_start=0x1"), None);
+        assert_eq!(CompactionEnd::parse("x: mm_compaction_begin: zone_start=0x1"), None);
     }
 
     #[test]

@@ -110,6 +110,7 @@ const KINDS: [Kind; 10] = [
         about_one: &[
             ("huge_pages", "fragmentation"),
             ("huge_slices", "huge_pages"),
+            ("lab/fuzz/src/answers.rs", "huge_pages"),
             ("lab/fuzz/src/files.rs", "moca"),
             ("overhead::accesses", "moca"),
         ],

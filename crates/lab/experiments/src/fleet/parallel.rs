@@ -145,9 +145,9 @@ pub fn last(results: &Path, number: usize) -> Option<String> {
     last_in(&whole::text(&results.join(LOG)).ok()?, &number.to_string())
 }
 
-/// The columns are Seq, Host, Starttime, JobRuntime, Send, Receive, Exitval, Signal and Command, which ends with the
-/// cell's number.
-fn last_in(log: &str, number: &str) -> Option<String> {
+/// The same, by the text of the notes. The columns are Seq, Host, Starttime, JobRuntime, Send, Receive, Exitval, Signal
+/// and Command, which ends with the cell's number.
+pub fn last_in(log: &str, number: &str) -> Option<String> {
     let ends = format!(" {number}");
     let line = log.lines().rev().find(|line| line.ends_with(&ends))?;
     let fields: Vec<&str> = line.split('\t').collect();

@@ -21,7 +21,12 @@ const MOST: usize = 1000;
 pub fn most() -> usize {
     let said = Command::new("scontrol").args(["show", "config"]).stderr(Stdio::null()).output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let size = said.unwrap_or_default().lines().find_map(|line| {
+    most_in(&said.unwrap_or_default())
+}
+
+/// The same, by the answer of `scontrol show config`.
+pub fn most_in(said: &str) -> usize {
+    let size = said.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
         (name.trim() == "MaxArraySize").then(|| value.trim().parse::<usize>().ok())?
     });
@@ -81,7 +86,8 @@ pub fn down() -> Vec<(String, String)> {
     out_of_order(&said.unwrap_or_default())
 }
 
-fn out_of_order(said: &str) -> Vec<(String, String)> {
+/// The same, by the answer of `sinfo -h -N -o "%N %T"`.
+pub fn out_of_order(said: &str) -> Vec<(String, String)> {
     let lines = said.lines().filter_map(|line| line.split_once(' '));
     let mut nodes: Vec<(String, String)> = lines
         .filter(|(_, state)| {

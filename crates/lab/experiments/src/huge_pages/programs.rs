@@ -552,7 +552,7 @@ impl Bench<'_> {
 }
 
 /// The figures in `redis-benchmark --csv`.
-fn benchmark(text: &str, requests: f64) -> Option<Figures> {
+pub fn benchmark(text: &str, requests: f64) -> Option<Figures> {
     let mut lines = text.lines().map(|line| line.split(',').map(|word| word.trim_matches('"')));
     let (names, values) = (lines.next()?, lines.next()?);
     let found: BTreeMap<&str, &str> = names.zip(values).collect();

@@ -293,9 +293,18 @@ impl Drop for Screen {
 
 /// What the page says through the requests that it makes.
 #[derive(Debug, PartialEq)]
-enum PageReport {
+pub enum PageReport {
+    /// It is being shown.
     Began,
-    Done { steps: u32, milliseconds: f64, objects: u64 },
+    /// It has done its steps.
+    Done {
+        /// Steps done.
+        steps: u32,
+        /// Time that they took.
+        milliseconds: f64,
+        /// Objects that live at the end.
+        objects: u64,
+    },
 }
 
 /// A server of one page, on loopback; its thread ends with this process or when this is dropped.
@@ -364,8 +373,8 @@ fn answer(connection: TcpStream, page: &str) -> std::io::Result<Option<PageRepor
     Ok(said)
 }
 
-/// What a request for this path says.
-fn said(path: &str) -> Option<PageReport> {
+/// What a request for this path says; `None` if nothing.
+pub fn said(path: &str) -> Option<PageReport> {
     if path == "/" {
         return Some(PageReport::Began);
     }

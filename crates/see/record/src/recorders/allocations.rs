@@ -39,17 +39,7 @@ const PATIENCE: u32 = 50;
 #[derive(Debug)]
 pub struct Allocations {
     shared: SharedWords,
-    next: u64,
-    lost: u64,
-    waited: u32,
-    began: (u64, Nanos),
-    /// Of the latest note that was read, and when that reading began.
-    latest: Nanos,
-}
-
-/// A moment on both clocks.
-fn both() -> (u64, Nanos) {
-    (clock::cycles(), Nanos::from(clock::monotonic()))
+    notes: Notes,
 }
 
 impl Allocations {
@@ -76,43 +66,68 @@ impl Allocations {
             ("LD_PRELOAD".into(), library::preload(&library, preloaded)),
             ("PAGEMILL_SITES".into(), shared.path().into()),
         ];
-        Ok((
-            Self { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) },
-            variables,
-        ))
+        Ok((Self { shared, notes: Notes::begin() }, variables))
     }
 
     /// Notes that were overwritten before they could be read.
     pub fn lost(&self) -> u64 {
-        self.lost
+        self.notes.lost
     }
 
     /// Notes so far, those that were overwritten among them.
     pub fn notes(&self) -> u64 {
-        self.next
+        self.notes.next
     }
 
     /// Says in a header how many notes there were, and of those that were lost.
     pub fn tell(&self, losses: &mut Losses) {
         losses.notes += self.notes();
-        losses.lost_notes += self.lost;
+        losses.lost_notes += self.lost();
     }
 
     /// What was noted since the last reading, until now: a program may note faster than we read, and would be read for
     /// ever.
     pub fn read(&mut self) -> Vec<Allocation> {
-        let given = self.shared.words()[1].load(Ordering::Acquire);
-        self.read_until(given)
+        self.notes.read(self.shared.words())
+    }
+}
+
+/// What was read of a ring so far. Whatever its words say, for the program writes them: a ticket is read once, and
+/// what is told is of the words alone.
+#[derive(Debug)]
+pub struct Notes {
+    next: u64,
+    lost: u64,
+    waited: u32,
+    began: (u64, Nanos),
+    /// Of the latest note that was read, and when that reading began.
+    latest: Nanos,
+}
+
+/// A moment on both clocks.
+fn both() -> (u64, Nanos) {
+    (clock::cycles(), Nanos::from(clock::monotonic()))
+}
+
+impl Notes {
+    /// Nothing was read.
+    pub fn begin() -> Self {
+        Self { next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) }
+    }
+
+    /// What is new in the ring with these words: a header and a slot at least, as `preload_sys::sites` has them.
+    pub fn read(&mut self, words: &[AtomicU64]) -> Vec<Allocation> {
+        self.read_until(words, words[1].load(Ordering::Acquire))
     }
 
     /// The same up to this ticket.
-    fn read_until(&mut self, end: u64) -> Vec<Allocation> {
+    fn read_until(&mut self, words: &[AtomicU64], end: u64) -> Vec<Allocation> {
         let (time, begun) = (self.clock(), Nanos::from(clock::monotonic()));
         let mut read: Vec<Option<Allocation>> = Vec::new();
         let mut live: HashMap<(u64, u64), (usize, u64)> = HashMap::new();
         let mut notes = 0_u64;
         while self.next < end
-            && let Some((note, cycles)) = self.note()
+            && let Some((note, cycles)) = self.note(words)
         {
             let Some(mut note) = note else { continue };
             notes += 1;
@@ -148,13 +163,12 @@ impl Allocations {
     }
 
     /// The next note, `None` inside for one that was lost; `None` if there is none yet.
-    fn note(&mut self) -> Option<(Option<Allocation>, u64)> {
-        let words = self.shared.words();
+    fn note(&mut self, words: &[AtomicU64]) -> Option<(Option<Allocation>, u64)> {
         let given = words[1].load(Ordering::Acquire);
         if self.next >= given {
             return None;
         }
-        let slots = layout::SLOTS as u64;
+        let slots = ((words.len() - layout::HEADER) / layout::SLOT) as u64;
         if given - self.next > slots {
             let behind = given - slots / 2 - self.next;
             self.lost += behind;
@@ -164,14 +178,17 @@ impl Allocations {
             let at = layout::HEADER + (ticket % slots) as usize * layout::SLOT;
             &words[at..at + layout::SLOT]
         };
-        let whole = |slot: &[AtomicU64], ticket: u64| slot[0].load(Ordering::Acquire) == ticket + 1;
+        let whole = |slot: &[AtomicU64], ticket: u64| {
+            slot[0].load(Ordering::Acquire) == ticket.wrapping_add(1)
+        };
         let first = slot(self.next);
         let value = |slot: &[AtomicU64], at: usize| slot[at].load(Ordering::Relaxed);
         let size = value(first, 3);
         let more = (size >> 56).min(layout::MORE as u64);
         if !whole(first, self.next) {
             // Part of a note that was lost, one that is being written, or one that never will be.
-            let passed = first[0].load(Ordering::Acquire) > self.next + 1 || self.waited > PATIENCE;
+            let passed = first[0].load(Ordering::Acquire).saturating_sub(1) > self.next
+                || self.waited > PATIENCE;
             if passed {
                 self.waited = 0;
                 self.lost += 1;
@@ -184,7 +201,7 @@ impl Allocations {
         self.waited = 0;
         let mut stack: Vec<u64> = (5..8).map(|at| value(first, at)).collect();
         for n in 1..=more {
-            let next = slot(self.next + n);
+            let next = slot(self.next.wrapping_add(n));
             stack.extend((1..8).map(|at| value(next, at)));
         }
         stack.retain(|address| *address != 0);
@@ -199,7 +216,7 @@ impl Allocations {
         let cycles = value(first, 1);
         let kept = whole(first, self.next);
         self.lost += u64::from(!kept);
-        self.next += 1 + more;
+        self.next = self.next.saturating_add(1 + more);
         Some((kept.then_some(note), cycles))
     }
 }
@@ -210,7 +227,7 @@ mod tests {
 
     fn ring(room: &Path) -> Allocations {
         let shared = SharedWords::create(&[room], NAME, layout::WORDS).unwrap();
-        Allocations { shared, next: 0, lost: 0, waited: 0, began: both(), latest: Nanos(0) }
+        Allocations { shared, notes: Notes::begin() }
     }
 
     /// Writes a note as the library does.
@@ -241,7 +258,7 @@ mod tests {
         assert_eq!(told, [(0x2000, Some(64)), (0x9000, Some(5000)), (0x9000, None)]);
         assert_eq!(read[0].stack, Some(vec![0xc]));
         assert!(read.windows(2).all(|two| two[0].time < two[1].time));
-        assert!(read[1].time > ring.began.1, "not before what was given back before it");
+        assert!(read[1].time > ring.notes.began.1, "not before what was given back before it");
         assert!(ring.read().is_empty());
         put(&ring, 5, 0x2000, layout::FREED, &[]);
         assert_eq!(ring.read().len(), 1, "given back at a later reading");
@@ -267,7 +284,8 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let mut ring = ring(room.path());
         (0..5).for_each(|ticket| put(&ring, ticket, ticket << 12, 5000, &[]));
-        assert_eq!(ring.read_until(3).len(), 3);
+        let Allocations { shared, notes } = &mut ring;
+        assert_eq!(notes.read_until(shared.words(), 3).len(), 3);
         assert_eq!(ring.read().len(), 2);
     }
 
@@ -279,7 +297,7 @@ mod tests {
         (slots..slots + 10).for_each(|ticket| put(&ring, ticket, ticket, 64, &[]));
         let read = ring.read();
         // Half of the ring is given up, so that the writer does not catch up at once; nothing was written there.
-        assert_eq!(ring.lost() + read.len() as u64 + (slots + 10 - ring.next), slots + 10);
+        assert_eq!(ring.lost() + read.len() as u64 + (slots + 10 - ring.notes()), slots + 10);
         assert!(ring.lost() >= slots / 2);
     }
 }

@@ -34,6 +34,7 @@ use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::recording::{Meta, Writer};
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, HugeDecision, Nanos, PageRange, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
@@ -141,7 +142,7 @@ impl Member {
         if now >= then + WINDOW {
             let passed = (now - then).as_millis() as u64;
             let seen = resident.saturating_sub(before) / passed;
-            let smooth = self.growth.value().map_or(seen, |growth| (growth + seen) / 2);
+            let smooth = self.growth.value().map_or(seen, |growth| growth.midpoint(seen));
             self.growth = Figure::Measured(smooth);
             self.resident = Some((now, resident));
         }
@@ -155,7 +156,8 @@ impl Member {
             let maps = linux.maps(pid_of(process));
             self.top = top_of_mappings(&maps.unwrap_or_default());
         }
-        let base = process.get(ProcessWord::BasePages) + process.get(ProcessWord::Heads);
+        let base =
+            process.get(ProcessWord::BasePages).wrapping_add(process.get(ProcessWord::Heads));
         if process.get(ProcessWord::HugePages) != self.huge {
             (self.huge, self.made) = (process.get(ProcessWord::HugePages), now);
         }
@@ -381,7 +383,7 @@ impl Launcher {
     /// CPU time of the libraries' threads, those of ended programs apart.
     fn helpers(&self) -> Duration {
         let living = self.board().processes().filter(|process| pid_of(*process) != Pid(0));
-        Duration::from_nanos(living.map(|process| process.get(ProcessWord::HelperNs)).sum())
+        Duration::from_nanos(sum(living.map(|process| process.get(ProcessWord::HelperNs))))
     }
 
     /// Memory may be provided as long as there is plenty: a sixteenth of what is free, a quarter of the room in the
@@ -408,7 +410,11 @@ impl Launcher {
         first_order(self.options.policy, |moment| self.machine.typical(moment, Section::Mmap))
     }
 
-    fn tick_at(&mut self, now: Duration) -> Result<Duration> {
+    /// A look at a moment of `CLOCK_MONOTONIC`: decides, gives orders and records; after how long the next one is due.
+    ///
+    /// # Errors
+    /// What was decided cannot be recorded.
+    pub fn tick_at(&mut self, now: Duration) -> Result<Duration> {
         if now >= self.next_look {
             self.look_around(now);
         }

@@ -161,7 +161,7 @@ impl Trial {
         let changed = action != self.action;
         self.steady = if changed { 0 } else { self.steady.saturating_add(1) };
         (self.action, self.tried) = (action, action != best);
-        let most = if action == best { 0 } else { view.trials.size * HUGE };
+        let most = if action == best { 0 } else { view.trials.size.saturating_mul(HUGE) };
         give(process, self.order(action), most, self.is_brisk(tries));
         let stood = self.recorded.is_none_or(|at| at + STANDS <= now);
         if !changed && !stood {
@@ -193,7 +193,7 @@ impl Trial {
             resident: get(ProcessWord::Resident),
             program: get(ProcessWord::ProgramNs),
             waited: waited.flatten().unwrap_or_default().as_nanos() as u64,
-            helper: get(ProcessWord::HelperNs) + own,
+            helper: get(ProcessWord::HelperNs).saturating_add(own),
             rounds: get(ProcessWord::Rounds),
         }
     }
@@ -212,7 +212,8 @@ fn give(process: Process<'_>, order: Order, most: u64, brisk: bool) {
         if generation == 0 || generation % 2 == 1 {
             continue;
         }
-        let until = if most == 0 { 0 } else { region.get(RegionWord::Touched) + most };
+        let until =
+            if most == 0 { 0 } else { region.get(RegionWord::Touched).saturating_add(most) };
         region.give(order, until, generation);
     }
     process.begin_with(order, most);

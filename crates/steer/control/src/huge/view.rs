@@ -198,7 +198,8 @@ impl Machine {
         }
         view.pool = Figure::Measured(process.get(ProcessWord::Pool));
         let resident = process.get(ProcessWord::Resident).max(1);
-        view.bloat = Figure::Measured(process.get(ProcessWord::Untouched) * 1000 / resident);
+        view.bloat =
+            Figure::Measured(process.get(ProcessWord::Untouched).saturating_mul(1000) / resident);
         view
     }
 }

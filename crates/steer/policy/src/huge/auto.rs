@@ -96,6 +96,11 @@ fn beyond_one(view: &View) -> Option<u64> {
     view.load.value().map(|load| load.saturating_sub(others))
 }
 
+/// Regions of an epoch, what settles among them.
+fn regions(view: &View) -> u64 {
+    view.trials.size.saturating_add(SETTLING)
+}
+
 /// What a huge page costs besides zeroing it; `None` if nobody can tell.
 fn stall(view: &View) -> Option<u64> {
     match view.free_huge {
@@ -237,7 +242,7 @@ impl Auto {
 
     /// The account of a trial.
     fn weighed(self, action: Action, is_dear: bool, view: &View) -> Option<Estimate> {
-        let risk = self.risk(action, view)?.saturating_mul(view.trials.size + SETTLING);
+        let risk = self.risk(action, view)?.saturating_mul(regions(view));
         let budget = view.trials.spent / 1000 * BUDGET / if is_dear { DEAR } else { 1 };
         let costs = Account::new().with(Term::Charged, view.trials.charged).with(Term::Risk, risk);
         Some(Estimate {
@@ -409,7 +414,7 @@ impl Tries for Auto {
     fn stake(&self, _: Action, view: &View) -> u64 {
         let best = view.trials.tally(self.best_of(view)).median().unwrap_or(0);
         let rest = (view.trials.spent / 1000 * BUDGET).saturating_sub(view.trials.charged);
-        best.saturating_mul(view.trials.size + SETTLING).min(rest).max(best)
+        best.saturating_mul(regions(view)).min(rest).max(best)
     }
 
     fn waits(&self) -> bool {

@@ -44,7 +44,7 @@ impl Policy for Ingens {
             return None;
         }
         let used = view.present.value()?.saturating_mul(100) >= self.utilisation * PER_HUGE;
-        let rank = 1 + view.accessed.value().unwrap_or(0);
+        let rank = view.accessed.value().unwrap_or(0).saturating_add(1);
         Some(Estimate::rule(if used { rank } else { 0 }))
     }
 }

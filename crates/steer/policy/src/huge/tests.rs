@@ -1,7 +1,7 @@
-use pagemill_model::page::HUGE;
+use pagemill_model::page::{HUGE, PER_HUGE};
 use proptest::prelude::*;
 
-use super::trials::Trials;
+use super::trials::{Counters, Course, Trials};
 use super::*;
 
 fn measured(costs: [u64; 8]) -> Costs {
@@ -408,4 +408,44 @@ proptest! {
             }
         }
     }
+}
+
+/// A replay of a changed recording and a board that a program wrote added and multiplied beyond 64 bits.
+#[test]
+fn figures_and_counters_at_their_limits_are_weighed() {
+    let most = Figure::Measured(u64::MAX);
+    let mut trials = Trials::of(|_| true);
+    (trials.spent, trials.size) = (u64::MAX, u64::MAX);
+    for action in [Action::Base, Action::Fault2m] {
+        (0..4).for_each(|_| trials.tally_mut(action).unwrap().add(u64::MAX));
+    }
+    for moment in Moment::ALL {
+        let view = machine(moment);
+        let full = View { present: Figure::Measured(PER_HUGE), accessed: most, ..view };
+        let grown = View { trials, growth: most, batch: u64::MAX, cpus: u64::MAX, ..full };
+        let dear = View { costs: measured([u64::MAX; 8]), ..grown };
+        for view in [full, grown, dear] {
+            for policy in POLICIES {
+                let decision = policy.decide(&view);
+                let stake = policy.tries().map(|tries| tries.stake(decision.action, &view));
+                let least = if view.trials.spent > 0 { u64::MAX } else { 0 };
+                assert!(stake.is_none_or(|stake| stake >= least), "{}", policy.name());
+            }
+        }
+    }
+    let mut course = Course::new(trials);
+    for count in [1, u64::MAX, u64::MAX - 1, 7] {
+        let counters = Counters {
+            grown: count,
+            resident: count,
+            program: count,
+            waited: count,
+            helper: count,
+            rounds: count,
+        };
+        if course.advance(counters, u64::MAX, u64::MAX) {
+            course.begin((Action::Fault2m, 1), Action::Base, counters, count);
+        }
+    }
+    assert_eq!(course.in_force(), Action::Fault2m);
 }

@@ -348,9 +348,9 @@ impl Course {
         let tried = epoch.best != epoch.action;
         let best = self.trials.tally(epoch.best).median().filter(|_| tried);
         let beyond = best.map_or(0, |best| epoch.beyond(best, &now, price));
-        if beyond > epoch.stake && now.grown >= epoch.begun.grown + HUGE {
+        if beyond > epoch.stake && now.grown.saturating_sub(epoch.begun.grown) >= HUGE {
             // It ends with what it has cost until now, of a region at least, settled or not.
-            if epoch.settles.take().is_some() || now.grown < epoch.from.grown + HUGE {
+            if epoch.settles.take().is_some() || now.grown.saturating_sub(epoch.from.grown) < HUGE {
                 epoch.from = epoch.begun;
             }
             epoch.size = 0;
@@ -358,12 +358,12 @@ impl Course {
         let grown = now.grown.saturating_sub(epoch.from.grown);
         if let Some(bytes) = epoch.settles {
             // An order is seen at the next look, or while that is going on at the one after.
-            if grown >= bytes && now.rounds >= epoch.from.rounds + 2 {
+            if grown >= bytes && now.rounds.saturating_sub(epoch.from.rounds) >= 2 {
                 (epoch.settles, epoch.from) = (None, now);
             }
             return false;
         }
-        if grown < epoch.size * HUGE {
+        if grown < epoch.size.saturating_mul(HUGE) {
             return false;
         }
         let epoch = *epoch;
