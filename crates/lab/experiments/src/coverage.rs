@@ -3,8 +3,8 @@
 //! too.
 //!
 //! Always so: a row is either looked up for some table or claim here, or is of exactly one of [`NOT_RUN`]; the tests
-//! below count the others. Each of [`NOT_RUN`], from
-//! `experiments/published/not-run.toml`, is in `docs/concepts/experiments.md`.
+//! below count the others. Each of [`NOT_RUN`], from `experiments/published/not-run.toml`, is in
+//! `docs/concepts/experiments-published.md`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -134,7 +134,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_kind_that_is_not_run_has_rows_and_is_in_the_documentation() {
-        let page = include_str!("../../../../docs/concepts/experiments.md");
+        let page = include_str!("../../../../docs/concepts/experiments-published.md");
         let tables: HashMap<&str, &Source> =
             crate::registry::sources().map(|source| (source.name, source)).collect();
         for one in NOT_RUN.iter() {
@@ -145,6 +145,18 @@ pub(crate) mod tests {
         }
         let all: usize = tables.values().map(|source| not_run(source).count()).sum();
         assert_eq!(all, NOT_RUN.len());
+    }
+
+    /// Two of those with tables of their own were missing in a list of four.
+    #[test]
+    fn every_experiment_is_on_its_page() {
+        let page = include_str!("../../../../docs/concepts/experiments.md");
+        let own = crate::reproduce::experiment::all().unwrap();
+        let own = own.iter().map(|one| one.name.as_str());
+        for name in crate::registry::names().into_iter().chain(own) {
+            let (plain, linked) = (format!("| `{name}` |"), format!("| [`{name}`]("));
+            assert!(page.contains(&plain) || page.contains(&linked), "the page lacks {name}");
+        }
     }
 
     #[test]
