@@ -16,6 +16,7 @@ pub mod library;
 pub mod prepare;
 pub mod program;
 pub mod progress;
+pub mod redirected;
 pub mod shell;
 pub mod stats_page;
 pub mod supervise;

@@ -13,6 +13,7 @@ pub mod malloc_reader;
 pub mod paired;
 pub mod recorders;
 pub mod sampler;
+pub mod session;
 pub mod summary;
 pub mod symbols;
 pub mod synthetic;

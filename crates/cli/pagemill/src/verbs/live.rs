@@ -4,21 +4,19 @@
 //! in a file while the screen is shown, and printed when it is not; of the terminal's keys it gets none.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::answer::{self, Layout};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::suspended::Suspended;
 use pagemill_launch::exit::{Exit, of_wrapper, permitted};
 use pagemill_launch::prepare::{self, Prepared};
+use pagemill_launch::redirected::RedirectedOutput;
 use pagemill_launch::stdio;
 use pagemill_launch::supervise;
 use pagemill_live::draw::{self, theme::Theme};
@@ -234,10 +232,7 @@ fn command(linux: &Linux, words: &[OsString], interval: Duration, redact: bool) 
     let Some(mut child) = child else { bail!("the program is not known any more") };
     let status = attend(&mut child, &signals, &mut kept)?;
     kept.print();
-    Ok(match status.signal() {
-        Some(signal) => Exit::Signal(signal),
-        None => Exit::Code(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(125)),
-    })
+    Ok(Exit::of(status))
 }
 
 /// Shows a command until its user quits; it is given back, whatever became of the view.
@@ -278,60 +273,4 @@ fn attend(child: &mut Child, signals: &Signals, kept: &mut RedirectedOutput) -> 
         kept.print();
         Ok(status)
     })
-}
-
-/// What a command printed to the terminal while the screen was shown.
-struct RedirectedOutput {
-    /// Where it is, and how much of it was printed.
-    file: Option<(File, u64)>,
-    terminal: Option<File>,
-}
-
-impl RedirectedOutput {
-    /// Sends those of the command's streams that are the terminal elsewhere.
-    fn redirect(command: &mut Command) -> Result<Self> {
-        if std::io::stdin().is_terminal() {
-            command.stdin(Stdio::null());
-        }
-        let (out, err) = (stdio::terminal().is_some(), std::io::stderr().is_terminal());
-        if !out && !err {
-            return Ok(Self { file: None, terminal: None });
-        }
-        let place = std::env::temp_dir();
-        let file = tempfile::tempfile_in(&place).with_context(|| no_room(&place))?;
-        // Each has a place in the file of its own otherwise.
-        let end = || appending(&file).with_context(|| no_room(&place));
-        if out {
-            command.stdout(end()?);
-        }
-        if err {
-            command.stderr(end()?);
-        }
-        Ok(Self { file: Some((file, 0)), terminal: stdio::terminal_file() })
-    }
-
-    /// Prints what is new. It is the program's own output, which goes to the terminal as it is.
-    fn print(&mut self) {
-        let (Some((file, printed)), Some(terminal)) = (&mut self.file, &mut self.terminal) else {
-            return;
-        };
-        let mut buffer = [0; 1 << 16];
-        // A terminal that is gone has nobody to be told.
-        while file.seek(SeekFrom::Start(*printed)).is_ok()
-            && let Ok(read @ 1..) = file.read(&mut buffer)
-            && terminal.write_all(&buffer[..read]).is_ok()
-        {
-            *printed += read as u64;
-        }
-    }
-}
-
-/// The file, opened so that whoever writes to it writes at its end.
-fn appending(file: &File) -> std::io::Result<File> {
-    use std::os::fd::AsRawFd as _;
-    File::options().append(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-fn no_room(place: &Path) -> String {
-    format!("cannot keep the program's output in {} (set TMPDIR, or redirect it)", place.display())
 }

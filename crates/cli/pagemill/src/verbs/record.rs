@@ -18,22 +18,18 @@ use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use pagemill_kernel::process::Stat;
+use anyhow::Result;
+use pagemill_kernel::clock;
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_kernel::process::suspended::Suspended;
-use pagemill_kernel::{Linux, clock};
-use pagemill_launch::progress::Progress;
-use pagemill_model::recording::{Meta, Reader, Writer};
+use pagemill_model::recording::{Reader, Writer};
 use pagemill_model::{Nanos, Pid};
 
 pub use arguments::Arguments;
 use arguments::{AccessBackEnd, INTERVAL_FLOOR};
 use pagemill_launch::exit::{self, Exit, of_wrapper, permitted};
-use pagemill_launch::prepare::{self, Prepared};
 use pagemill_launch::supervise;
-use pagemill_record::recorders::faults;
-use pagemill_record::recorders::{Process, Recorder, RecorderKind, Start};
+use pagemill_record::recorders::{Process, faults};
+use pagemill_record::session::{self, Launched, Recorders, Session};
 use pagemill_report::sections::{ReportOptions, Section, Sections};
 
 /// Runs the verb.
@@ -132,82 +128,12 @@ fn attached(recorded: Result<Option<ExitStatus>>) -> Result<Exit> {
     permitted(recorded.map(|_| Exit::Ok))
 }
 
-enum Launched {
-    Running(Child),
-    /// Not started; the reason has been said.
-    Refused(Exit),
-}
-
-/// Starts the command as its recorders want it started. Those that want its first instruction are attached while it is
-/// suspended.
+/// Starts the command as its recorders want it started.
 fn launch(arguments: &Arguments, signals: &Signals, recorders: &mut Recorders) -> Result<Launched> {
-    let starts = || arguments.with.iter().map(|kind| kind.start);
-    let on_heap = starts().any(|start| matches!(start, Start::OnHeap)) && !arguments.own_malloc();
-    let prepared = if on_heap {
-        prepare::configuration(arguments.heap.clone()).and_then(|config| {
-            let prepared = prepare::prepare(&arguments.command, &config)?;
-            if matches!(prepared, Prepared::Ready(..)) {
-                eprintln!(
-                    "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record \
-                     that: --heap none)"
-                );
-            }
-            Ok(prepared)
-        })
-    } else {
-        prepare::plain(&arguments.command)
-    };
-    let (mut command, path) = match prepared {
-        Ok(Prepared::Ready(command, path)) => (*command, path),
-        Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
-        Err(error) => {
-            eprintln!("pagemill: {error:#}");
-            return Ok(Launched::Refused(Exit::Code(125)));
-        }
-    };
-    let refused = |error: anyhow::Error| {
-        eprintln!("pagemill: nothing is recorded: {error:#}");
-        Ok(Launched::Refused(Exit::Code(125)))
-    };
-    signals.restore_in(&mut command);
-    let linux = pagemill_launch::context::machine();
-    for start in starts() {
-        if let Start::With(add) = start {
-            match add(&linux, &path, &mut command) {
-                Ok(recorder) => recorders.push(recorder),
-                Err(error) => return refused(error),
-            }
-        }
-    }
-    let spawned = if starts().any(|start| matches!(start, Start::Suspended)) {
-        match Suspended::spawn(command) {
-            Ok(Ok(suspended)) => {
-                let process = Process { pid: suspended.pid(), started: true };
-                let is_suspended = |kind: &&&RecorderKind| matches!(kind.start, Start::Suspended);
-                for kind in arguments.with.iter().filter(is_suspended) {
-                    match (kind.attach)(&linux, process, &arguments.options()) {
-                        Ok(recorder) => recorders.extend(recorder),
-                        Err(error) => return refused(error),
-                    }
-                }
-                suspended.release()
-            }
-            Ok(Err(error)) => Err(error),
-            Err(error) => {
-                eprintln!("pagemill: {error:#}");
-                return Ok(Launched::Refused(Exit::Code(125)));
-            }
-        }
-    } else {
-        command.spawn()
-    };
-    Ok(match spawned {
-        Ok(child) => Launched::Running(child),
-        Err(error) => Launched::Refused(prepare::cannot_execute(&path, &error)),
-    })
+    let heap = (!arguments.own_malloc()).then(|| arguments.heap.clone());
+    let how = (&arguments.options(), signals);
+    session::launch(&arguments.command, heap, &arguments.with, how, recorders)
 }
-
-type Recorders = Vec<Box<dyn Recorder>>;
 
 /// Records until the process ends, `--for` is over or a signal asks to stop. The child's status if it
 /// has ended.
@@ -215,7 +141,7 @@ fn record(
     arguments: &Arguments,
     signals: &Signals,
     pid: Pid,
-    mut child: Option<&mut Child>,
+    child: Option<&mut Child>,
     mut recorders: Recorders,
 ) -> Result<Option<ExitStatus>> {
     let linux = pagemill_launch::context::machine();
@@ -224,35 +150,14 @@ fn record(
     let mut meta = arguments.meta(&stat, interval);
     // A process that may not be looked into is refused before anything is written.
     let process = Process { pid, started: child.is_some() };
-    attach(arguments, &linux, process, &mut meta, &mut recorders)?;
+    let options = arguments.options();
+    session::attach(&linux, process, &arguments.with, &options, (&mut meta, &mut recorders))?;
     let output = arguments.directory(&stat.comm, pid);
     let mut writer = Writer::create(&output, meta, arguments.force, arguments.max_size)?;
     arguments.flush(&mut writer);
-    let begun = Instant::now();
-    let end = arguments.duration.map(|duration| begun + Duration::from(duration));
-    let mut due = vec![begun; recorders.len()];
-    let mut progress = Progress::new("recording");
-    let mut status = None;
-    loop {
-        collect_due(&mut recorders, &mut due, &mut writer)?;
-        if !progress.is_hidden() {
-            progress.say(&format!("{}, {}", amount(&recorders), writer.size().plain()));
-        }
-        if child.is_none() && !same_process(&linux, &stat) {
-            break;
-        }
-        let next = due.iter().min().copied().unwrap_or(begun);
-        if wait(signals, &mut child, end, next, &mut status)? {
-            break;
-        }
-    }
-    drop(progress);
-    if let Some(child) = child.filter(|_| status.is_none()) {
-        status = child.try_wait().context("cannot wait for the program")?;
-    }
-    for recorder in &mut recorders {
-        recorder.finish(&mut writer)?;
-    }
+    let end = arguments.duration.map(|duration| Instant::now() + Duration::from(duration));
+    let session = Session { linux: &linux, stat: &stat, signals, end };
+    let status = session.run(child, &mut recorders, &mut writer)?;
     let meta = writer.meta_mut();
     if let Some(setup) = &mut meta.faults {
         setup.spike = arguments.spike;
@@ -279,7 +184,7 @@ fn record(
         return Ok(status);
     }
     let path = writer.finish(Nanos::from(clock::monotonic()))?;
-    eprintln!("recorded {} of {comm} ({pid}) in {}", amount(&recorders), path.display());
+    eprintln!("recorded {} of {comm} ({pid}) in {}", session::amount(&recorders), path.display());
     if arguments.records(faults::KIND.name) {
         closing(&path, arguments.spike);
     }
@@ -298,91 +203,4 @@ fn closing(path: &Path, spike: Option<Nanos>) {
         // It is kept all the same, and the report says what is wrong with it.
         Err(error) => eprintln!("pagemill: {error:#}"),
     }
-}
-
-/// Adds the recorders that were asked for to those that were attached while the program was suspended, or are part of
-/// its command.
-fn attach(
-    arguments: &Arguments,
-    linux: &Linux,
-    process: Process,
-    meta: &mut Meta,
-    recorders: &mut Recorders,
-) -> Result<()> {
-    for kind in &arguments.with {
-        let attached = matches!(kind.start, Start::Suspended | Start::With(_)) && process.started;
-        if !attached {
-            recorders.extend((kind.attach)(linux, process, &arguments.options())?);
-        }
-    }
-    recorders.iter().for_each(|recorder| recorder.begin(meta));
-    Ok(())
-}
-
-/// Has those collect whose moment has come, in the order of `--with`.
-fn collect_due(recorders: &mut Recorders, due: &mut [Instant], writer: &mut Writer) -> Result<()> {
-    for (recorder, due) in recorders.iter_mut().zip(due) {
-        if *due > Instant::now() {
-            continue;
-        }
-        recorder.collect(writer)?;
-        let interval = recorder.interval();
-        *due += interval;
-        // A late recorder looks next at the next moment of the raster and counts the ones it
-        // skipped.
-        let now = Instant::now();
-        while *due + interval < now {
-            *due += interval;
-            recorder.missed(writer);
-        }
-    }
-    Ok(())
-}
-
-/// Waits for the next look, and passes signals on meanwhile; whether recording is over.
-fn wait(
-    signals: &Signals,
-    child: &mut Option<&mut Child>,
-    end: Option<Instant>,
-    next: Instant,
-    status: &mut Option<ExitStatus>,
-) -> Result<bool> {
-    let until = end.map_or(next, |end| end.min(next));
-    loop {
-        match signals.wait(until.saturating_duration_since(Instant::now()))? {
-            None if Instant::now() < until => {}
-            None => return Ok(end.is_some_and(|end| Instant::now() >= end)),
-            Some(received) if received.signal == signal::CHILD => {
-                if let Some(child) = child.as_deref_mut() {
-                    *status = child.try_wait().context("cannot wait for the program")?;
-                    if status.is_some() {
-                        return Ok(true);
-                    }
-                }
-            }
-            Some(received) => match child {
-                Some(child) => supervise::pass(received, Pid(child.id())),
-                None if ends(received.signal) => return Ok(true),
-                None => {}
-            },
-        }
-    }
-}
-
-/// Whether the process of `stat` still runs.
-fn same_process(linux: &Linux, stat: &Stat) -> bool {
-    linux
-        .stat(stat.pid)
-        .is_ok_and(|now| now.started == stat.started && !matches!(now.state, 'Z' | 'X'))
-}
-
-/// How much each recorder has.
-fn amount(recorders: &Recorders) -> String {
-    recorders.iter().map(|recorder| recorder.amount()).collect::<Vec<_>>().join(", ")
-}
-
-/// Whether a signal asks a recorder to stop, rather than telling it of the terminal.
-fn ends(signal: i32) -> bool {
-    // SIGHUP, SIGINT, SIGQUIT and SIGTERM have these numbers on every Linux.
-    matches!(signal, 1 | 2 | 3 | 15)
 }

@@ -4,11 +4,9 @@
 //! becomes the program. Only with `--ksm`, or with a policy of `--huge` that the kernel does not carry out alone, it
 //! stays as the parent, to govern `ksmd` or to decide; it then passes signals on and ends as the program did.
 
-use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -22,19 +20,15 @@ use pagemill_policy::huge::{Goal, POLICIES, Policy, ProfileUse, find, names};
 
 use crate::policies;
 use pagemill_control::governor::{Governor, Start};
+use pagemill_control::huge::delivery;
 use pagemill_control::huge::isolate::Isolation;
 use pagemill_control::huge::launcher::{Launcher, Options};
-use pagemill_control::huge::sites::Sites;
 use pagemill_control::plan;
 use pagemill_launch::exit::{Exit, of_wrapper};
-use pagemill_launch::library;
 use pagemill_launch::prepare::{
     Prepared, cannot_execute, configuration, plain, prepare, trimmed, variable,
 };
-use pagemill_launch::program::{self, Replaces, Verdict};
-use pagemill_launch::supervise::{Companion as _, hold_signals, supervise};
-#[cfg(target_arch = "x86_64")]
-use pagemill_record::recorders;
+use pagemill_launch::supervise::{hold_signals, supervise};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -241,29 +235,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
     pagemill_launch::context::ensure_room()?;
     let signals = hold_signals()?;
     let mut launcher = Launcher::new(&linux, huge_options(arguments, policy, profile))?;
-    if launcher.needs_library() {
-        let search = env::var_os("PATH");
-        match program::inspect_for(&path, search.as_deref(), Replaces::Nothing).verdict {
-            Verdict::Refused(refusal) => eprintln!(
-                "pagemill: {} takes no prefault library: {}; it is helped from outside only",
-                path.display(),
-                refusal.reason
-            ),
-            _ => {
-                let library = library::find_prefault()?;
-                let preload = library::preload(&library, library::preloaded(&command).as_deref());
-                command.env("LD_PRELOAD", preload).env("PAGEMILL_PREFAULT", launcher.board_path());
-                if launcher.needs_sites() {
-                    match sites(&path, &mut command) {
-                        Ok(sites) => launcher.know_sites(sites),
-                        Err(error) => eprintln!(
-                            "pagemill: rows of the profile that name a site have no effect: {error:#}"
-                        ),
-                    }
-                }
-            }
-        }
-    }
+    delivery::inside(&mut launcher, &path, &mut command)?;
     supervise(command, &path, launcher, &signals)
 }
 
@@ -283,19 +255,6 @@ fn with_goal(policy: &'static dyn Policy, goal: Option<&str>) -> Result<&'static
         )
     })?;
     Ok(tries.with_goal(goal))
-}
-
-/// The library that notes who asks for memory is written for x86-64.
-#[cfg(not(target_arch = "x86_64"))]
-fn sites(_: &Path, _: &mut Command) -> Result<Sites> {
-    anyhow::bail!("call sites are noted on x86-64 only")
-}
-
-/// Has the command note which code asks for large memory.
-#[cfg(target_arch = "x86_64")]
-fn sites(path: &Path, command: &mut Command) -> Result<Sites> {
-    let mut ring = recorders::sites::noted_by(path, command)?;
-    Ok(Sites::new(Box::new(move || ring.read())))
 }
 
 fn huge_options(
@@ -332,23 +291,14 @@ fn help_from_outside(
     let process = linux.stat(pid).with_context(|| format!("process {pid} cannot be helped"))?;
     Pages::of(linux, pid)?.may_collapse()?;
     let signals = Signals::block(signal::ENDS)?;
-    let mut launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
+    let launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_sites() {
         eprintln!(
             "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note \
              call sites"
         );
     }
-    // One with the same number later is another process.
-    let lives =
-        || linux.stat(pid).is_ok_and(|now| now.started == process.started && now.state != 'Z');
-    while lives() {
-        let pause = launcher.tick()?;
-        if signals.wait(pause)?.is_some() {
-            break;
-        }
-    }
-    launcher.stop()?;
+    delivery::outside(launcher, linux, &process, &signals)?;
     Ok(Exit::Ok)
 }
 

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use pagemill_kernel::memory::maps::Mapping;
+use pagemill_kernel::process::Stat;
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_kernel::{Linux, process::injected};
+use pagemill_kernel::{Linux, clock, process::injected};
 use pagemill_model::access::{Access, AccessSetup, Touched};
 use pagemill_model::fault::Flags;
 use pagemill_model::recording::{NotMeasured, Writer};
+use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, MappingSample, Nanos, PageRange, Pid};
 use pagemill_tracer::{
     Ended, FaultSource, Granule, Interval, Options, Sink, SinkResult, Stopped, Tracer,
@@ -59,6 +61,69 @@ pub struct TraceOutcome {
     pub live: Live,
     /// Why the program was let go before its end.
     pub abandoned: Option<String>,
+}
+
+impl TraceOutcome {
+    /// Finishes the recording and says what came of it; `deserted` by the process that was to pass the status on.
+    pub fn conclude(self, stat: &Stat, deserted: bool, mut writer: Writer) {
+        let Self { ended, intervals, accesses, failure, live, abandoned } = self;
+        let meta = writer.meta_mut();
+        let killed = || {
+            let told = deserted && ended == Ended::LetGo;
+            told.then(|| {
+                "the recorder was killed, and the program's status is not passed on".to_owned()
+            })
+        };
+        if let Some(why) = abandoned.or_else(killed) {
+            eprintln!(
+                "pagemill: the program was let go and runs on, unrecorded from then on: {why}"
+            );
+            let at = Nanos::from(clock::monotonic()).since(meta.started);
+            let what = format!("the program from {} on, which was let go then", at.plain());
+            meta.lacks(what, why);
+        }
+        (meta.exit_status, meta.exit_signal) = match ended {
+            Ended::Exited(code) => (Some(code as u64), None),
+            Ended::Killed(signal) => (Some(128 + signal as u64), Some(signal as u64)),
+            Ended::LetGo => (None, None),
+        };
+        let untraced = meta.accesses.as_ref().map_or(0, |setup| setup.untraced.len());
+        let finished = match failure {
+            Some(error) => Err(error),
+            None => writer.finish(Nanos::from(clock::monotonic())),
+        };
+        let path = match finished {
+            Ok(path) => path,
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+                return;
+            }
+        };
+        // While the files of the program are what they were.
+        if let Err(error) = live.finish(&path) {
+            eprintln!("pagemill: {error:#}");
+        }
+        let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
+        let nothing = accesses == 0;
+        let intervals = counted(intervals, "interval", "intervals");
+        let accesses = counted(accesses, "access", "accesses");
+        eprintln!("recorded {intervals}, {accesses} of {comm} ({pid}) in {path}");
+        if nothing {
+            eprintln!(
+                "pagemill: there is nothing in it: {comm} ended at once, or touched no memory meanwhile"
+            );
+        }
+        if let Ended::Killed(signal) = ended {
+            eprintln!("{comm} was ended by signal {signal}");
+        }
+        if untraced > 0 {
+            let untraced =
+                counted(untraced as u64, "range or process was", "ranges or processes were");
+            eprintln!("{untraced} not traced; the report lists them");
+        }
+        eprintln!("next: pagemill report {path}");
+    }
 }
 
 impl Traced {

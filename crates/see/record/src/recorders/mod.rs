@@ -38,6 +38,8 @@ pub mod sites;
 #[cfg(target_arch = "x86_64")]
 mod surroundings;
 #[cfg(target_arch = "x86_64")]
+pub mod untraceable;
+#[cfg(target_arch = "x86_64")]
 pub mod written;
 
 pub use recorder::{Attached, Options, Process, Recorder, RecorderKind, Start};

@@ -1,31 +1,25 @@
 //! `record --with accesses`: a program traced, or one taken over.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use pagemill_kernel::process::signal::{self, Signals};
 use pagemill_kernel::process::supervised::{self, Side, Supervisor};
-use pagemill_kernel::process::{Capability, Stat};
-use pagemill_kernel::{Error, Kind, Linux, clock, process::privilege};
+use pagemill_kernel::{Error, Kind};
 use pagemill_launch::context::machine;
 use pagemill_launch::prepare::{self, Prepared};
-use pagemill_launch::program;
 use pagemill_launch::supervise;
+use pagemill_model::Pid;
 use pagemill_model::recording::Writer;
-use pagemill_model::units::counted;
-use pagemill_model::{Nanos, Pid};
-use pagemill_record::recorders::accesses::{self, TraceOutcome, Traced};
+use pagemill_record::recorders::accesses::{self, Traced};
+use pagemill_record::recorders::untraceable;
 use pagemill_tracer::{Ended, Granule, Options};
 
 use super::arguments::{AccessBackEnd, Arguments, INTERVAL_FLOOR};
 use super::exact;
 use crate::values::AccessEvents;
 use pagemill_launch::exit::Exit;
-
-/// A thread has one tracer, and the program of one of these would be ours.
-const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"];
 
 /// What was asked for, or how this ends without it.
 type Or<T> = Result<std::result::Result<T, Exit>>;
@@ -73,7 +67,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
         granule,
         duration: arguments.duration.map(Duration::from),
         supervisor,
-        refuse: Some(no_room),
+        refuse: Some(untraceable::executed),
     };
     let begun = match arguments.pid {
         Some(pid) => taken_over(pid, options),
@@ -92,7 +86,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
         Err(error) => {
             if arguments.pid.is_none() {
                 // It was started to be recorded, a moment ago.
-                let _ = signal::send(pid, 9);
+                let _ = signal::send(pid, signal::KILL);
             }
             return refused(&format!("{error:#}"), if arguments.pid.is_some() { 2 } else { 125 });
         }
@@ -102,7 +96,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
     let done = traced.record(signals, page, &mut writer)?;
     let ended = done.ended;
     let deserted = supervisor.is_some_and(|supervisor| !supervisor.lives());
-    concluded(&stat, done, deserted, writer);
+    done.conclude(&stat, deserted, writer);
     // That of an attached process is not ours to pass on.
     Ok(Ok(match ended {
         _ if arguments.pid.is_some() => Exit::Ok,
@@ -148,7 +142,7 @@ fn launched(arguments: &Arguments, options: Options) -> Or<Traced> {
         Ok(Prepared::Refused(exit)) => return Ok(Err(exit)),
         Err(error) => return refused(&format!("{error:#}"), 125),
     };
-    if let Some(why) = untraceable(&path)? {
+    if let Some(why) = untraceable::started(&path)? {
         return refused(&why, 125);
     }
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -157,104 +151,4 @@ fn launched(arguments: &Arguments, options: Options) -> Or<Traced> {
         Ok(Err(error)) => Ok(Err(prepare::cannot_execute(&path, &error))),
         Err(error) => refused(&format!("{error:#}"), 125),
     }
-}
-
-/// Why a program is not started to be traced, if it is not.
-fn untraceable(path: &Path) -> Result<Option<String>> {
-    let shown = path.display();
-    if path.file_name().is_some_and(|name| DEBUGGERS.iter().any(|debugger| name == *debugger)) {
-        return Ok(Some(format!(
-            "{shown} traces a program by ptrace, which is traced already then (record the program itself)"
-        )));
-    }
-    // A user's tracer takes its privileges from a program; root's leaves them to it.
-    let me = machine().status(Pid::own())?;
-    if let Some(gain) = privilege::gain(path)?
-        && !me.can(Capability::SysPtrace)
-    {
-        let bit = program::gain(gain);
-        return Ok(Some(format!(
-            "{shown} is {bit}, and it gains nothing while it is traced by a user (run as root)"
-        )));
-    }
-    let search = std::env::var_os("PATH");
-    let inspected = program::inspect_for(path, search.as_deref(), program::Replaces::Nothing);
-    let sanitized = inspected.chain.last().and_then(|program| {
-        let sanitizer = program::sanitizer_with_fixed_layout(program)?;
-        let (program, crowded) = (program.display(), crowded(sanitizer));
-        Some(format!("{program} {crowded} (use a build without it, or --backend sample)"))
-    });
-    Ok(sanitized)
-}
-
-/// Finishes the recording and says what came of it; `deserted` by the process that was to pass the status on.
-fn concluded(stat: &Stat, done: TraceOutcome, deserted: bool, mut writer: Writer) {
-    let TraceOutcome { ended, intervals, accesses, failure, live, abandoned } = done;
-    let meta = writer.meta_mut();
-    let killed = || {
-        let told = deserted && ended == Ended::LetGo;
-        told.then(|| {
-            "the recorder was killed, and the program's status is not passed on".to_owned()
-        })
-    };
-    if let Some(why) = abandoned.or_else(killed) {
-        eprintln!("pagemill: the program was let go and runs on, unrecorded from then on: {why}");
-        let at = Nanos::from(clock::monotonic()).since(meta.started);
-        let what = format!("the program from {} on, which was let go then", at.plain());
-        meta.lacks(what, why);
-    }
-    (meta.exit_status, meta.exit_signal) = match ended {
-        Ended::Exited(code) => (Some(code as u64), None),
-        Ended::Killed(signal) => (Some(128 + signal as u64), Some(signal as u64)),
-        Ended::LetGo => (None, None),
-    };
-    let untraced = meta.accesses.as_ref().map_or(0, |setup| setup.untraced.len());
-    let finished = match failure {
-        Some(error) => Err(error),
-        None => writer.finish(Nanos::from(clock::monotonic())),
-    };
-    let path = match finished {
-        Ok(path) => path,
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
-            return;
-        }
-    };
-    // While the files of the program are what they were.
-    if let Err(error) = live.finish(&path) {
-        eprintln!("pagemill: {error:#}");
-    }
-    let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
-    let nothing = accesses == 0;
-    let intervals = counted(intervals, "interval", "intervals");
-    let accesses = counted(accesses, "access", "accesses");
-    eprintln!("recorded {intervals}, {accesses} of {comm} ({pid}) in {path}");
-    if nothing {
-        eprintln!(
-            "pagemill: there is nothing in it: {comm} ended at once, or touched no memory meanwhile"
-        );
-    }
-    if let Ended::Killed(signal) = ended {
-        eprintln!("{comm} was ended by signal {signal}");
-    }
-    if untraced > 0 {
-        let untraced = counted(untraced as u64, "range or process was", "ranges or processes were");
-        eprintln!("{untraced} not traced; the report lists them");
-    }
-    eprintln!("next: pagemill report {path}");
-}
-
-/// Why a program of this sanitizer is not traced.
-fn crowded(sanitizer: &str) -> String {
-    format!(
-        "is built with {sanitizer}, whose shadow takes fixed addresses and leaves no room for the tracer's memory"
-    )
-}
-
-/// Why a program that a traced process has just executed may not be traced, if it may not.
-fn no_room(linux: &Linux, pid: Pid) -> Option<String> {
-    let file = linux.process_file(pid, "exe");
-    program::sanitizer_with_fixed_layout(&file)
-        .map(|sanitizer| format!("it {}", crowded(sanitizer)))
 }
