@@ -4,6 +4,11 @@
 //! so that tests run on snapshots of real machines. System calls always go to the running kernel.
 //!
 //! All `unsafe` is inside; no wrapper needs its caller to uphold anything.
+//!
+//! # Errors
+//! A wrapper fails where the kernel refuses the call or does not have the interface, where the process that it is
+//! about has ended, and where what is read is not of the documented form; [`Kind`] says which. Where one fails
+//! otherwise, too, its own documentation says so.
 
 mod bytes;
 pub mod clock;

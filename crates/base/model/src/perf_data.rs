@@ -268,6 +268,9 @@ impl<'a> Record<'a> {
 }
 
 /// Reads a whole file.
+///
+/// # Errors
+/// What is damaged in it, and where.
 pub fn read(file: &[u8]) -> Result<PerfData, Damage> {
     let header = Header::read(file)?;
     let events = Events::read(file, &header)?;

@@ -172,6 +172,9 @@ fn refuse(name: &str, why: impl std::fmt::Display) -> Error {
 }
 
 /// The records of a `.pftrace` file; `name` is for messages.
+///
+/// # Errors
+/// It is no whole number of records, or a record cannot be.
 pub fn parse(name: &str, bytes: &[u8]) -> Result<(Layout, Vec<Record>)> {
     let whole = |layout: Layout| {
         let mut records = Vec::new();
@@ -246,6 +249,9 @@ pub struct Rejected {
 }
 
 /// The counts of a `.rejected` file; `name` is for messages.
+///
+/// # Errors
+/// It is not of the form that the tool writes.
 pub fn parse_rejected(name: &str, bytes: &[u8]) -> Result<Vec<Rejected>> {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut counts = Vec::new();

@@ -44,6 +44,9 @@ pub fn elf(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// The same as [`read`], of text.
+///
+/// # Errors
+/// Those of [`read`], and where it is not UTF-8.
 pub fn text(path: &Path) -> Result<String> {
     String::from_utf8(read(path, TEXT)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text"))

@@ -43,6 +43,9 @@ pub struct ZoneFreeMemory {
 
 impl FreeMemory {
     /// Looks at everything.
+    ///
+    /// # Errors
+    /// A file of the kernel cannot be read, or is not of the form that is known.
     pub fn take(linux: &Linux) -> Result<Self> {
         let mut look = Self::quick(linux)?;
         look.types = match linux.pagetypeinfo() {
@@ -54,6 +57,9 @@ impl FreeMemory {
     }
 
     /// As [`FreeMemory::take`], without the mobilities, for which the kernel walks all of memory.
+    ///
+    /// # Errors
+    /// As of [`FreeMemory::take`].
     pub fn quick(linux: &Linux) -> Result<Self> {
         let of = |zones: &[Zone], node: u32, name: &str| {
             zones.iter().find(|zone| zone.node == node && zone.zone == name).cloned()

@@ -286,6 +286,9 @@ impl Live {
     }
 
     /// The recording at `path` is whole: its summary is kept, or made from it.
+    ///
+    /// # Errors
+    /// It is made from the recording, and that cannot be read.
     pub fn finish(mut self, recording: &Path) -> Result<Summary> {
         self.waited_for.store(true, Ordering::Relaxed);
         for pid in self.pending.keys().copied().collect::<Vec<_>>() {
@@ -374,16 +377,25 @@ impl Reading {
 }
 
 /// The summary of a recording: the kept one, or a new one that is kept.
+///
+/// # Errors
+/// It is no recording, or a part of it cannot be read.
 pub fn of(recording: &Path) -> Result<Summary> {
     of_within(recording, bounds())
 }
 
 /// The same, by a look at no more pages than that.
+///
+/// # Errors
+/// As of [`of`].
 pub fn of_within(recording: &Path, bounds: Bounds) -> Result<Summary> {
     from(recording, &mut Reader::open(recording)?, bounds)
 }
 
 /// The summary of the recording that was just opened there, with its names left out where the reader leaves them out.
+///
+/// # Errors
+/// As of [`of`].
 pub fn opened(recording: &Path, reader: &mut Reader) -> Result<Summary> {
     from(recording, reader, bounds())
 }

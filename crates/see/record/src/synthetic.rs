@@ -36,6 +36,9 @@ fn array(number: u64) -> u64 {
 }
 
 /// Writes a recording of `events` accesses to a new directory, with its summary, as `record` leaves it.
+///
+/// # Errors
+/// The directory is there, or cannot be written.
 pub fn write(path: &Path, events: u64) -> Result<()> {
     let meta = Meta {
         tool: pagemill_model::TOOL.into(),

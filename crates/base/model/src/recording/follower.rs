@@ -23,6 +23,9 @@ pub struct Follower {
 
 impl Follower {
     /// Opens the recording in the directory `path`; nothing of it is read but its header.
+    ///
+    /// # Errors
+    /// It is no recording, its header is damaged, or this version does not read it.
     pub fn open(path: &Path) -> Result<Self> {
         let (meta, _) = read_meta(path)?;
         Ok(Self { path: path.to_owned(), meta, next: BTreeMap::new(), skipped: Vec::new() })

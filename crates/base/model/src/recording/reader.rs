@@ -75,6 +75,9 @@ impl Missing {
 
 impl Reader {
     /// Opens the recording in the directory `path`.
+    ///
+    /// # Errors
+    /// It is no recording, its header or its summary is damaged, or this version does not read it.
     pub fn open(path: &Path) -> Result<Self> {
         let (meta, checked) = read_meta(path)?;
         let summary = seal::summary(path, &meta, checked)?;

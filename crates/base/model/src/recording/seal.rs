@@ -81,6 +81,9 @@ pub(super) fn summary(recording: &Path, meta: &Meta, checked: bool) -> Result<Op
 }
 
 /// Keeps a summary in a recording that is whole, and counts it in a header that has a checksum.
+///
+/// # Errors
+/// Its header is damaged, or a file cannot be written.
 pub fn keep_summary(recording: &Path, text: &[u8]) -> Result<()> {
     let file = [format!("{:016x}\n", checksum(text)).as_bytes(), text].concat();
     // Two readers may be at it.

@@ -164,6 +164,9 @@ impl Writer {
 
     /// Whether files can be written where the recording would be: tried, with a directory that is
     /// removed again, in `path` or the nearest directory above it that exists.
+    ///
+    /// # Errors
+    /// No directory or file can be made there.
     pub fn probe(path: &Path) -> Result<()> {
         let exists = |path: &&Path| path.as_os_str().is_empty() || path.exists();
         let place = path.ancestors().find(exists).filter(|place| !place.as_os_str().is_empty());
@@ -212,6 +215,9 @@ impl Writer {
     }
 
     /// Adds an event.
+    ///
+    /// # Errors
+    /// A part cannot be written: no room, or a disk that fails.
     pub fn event(&mut self, event: &Event) -> Result<()> {
         if let Some(passed) = &mut self.passed {
             passed.push(event.clone());
@@ -238,6 +244,9 @@ impl Writer {
     }
 
     /// Writes what is left and marks the recording as whole. `ended` is the clock now.
+    ///
+    /// # Errors
+    /// What is left, or the header, cannot be written; the recording is not marked as whole.
     pub fn finish(mut self, ended: Nanos) -> Result<PathBuf> {
         self.meta.ended = Some(ended);
         self.meta.state = State::Finished;

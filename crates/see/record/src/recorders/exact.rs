@@ -39,6 +39,9 @@ pub struct Emulated {
 
 impl Emulated {
     /// Finds the emulator and tries it. Rows are of one `cell` of time; of length 0, of one access.
+    ///
+    /// # Errors
+    /// There is no emulator that loads the plugin, or no directory for both.
     pub fn prepare(cell: Duration) -> Result<Self> {
         let room = tempfile::Builder::new()
             .prefix("pagemill-exact.")

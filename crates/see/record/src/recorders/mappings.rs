@@ -140,6 +140,9 @@ impl Layout {
 
     /// Writes the mappings of `pid` that are new if none that is known holds `address`, which was touched
     /// at `time`: the rows get that stamp, so that they are read before what they explain.
+    ///
+    /// # Errors
+    /// A row cannot be written.
     pub fn explain(
         &mut self,
         pid: Pid,
