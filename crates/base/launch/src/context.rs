@@ -34,6 +34,9 @@ pub fn meta(linux: &Linux) -> Meta {
 
 /// Opens a recording to be read. If parts of it are gone that is said, and the verb ends with 2: nothing may look like
 /// the whole that is not. `redact`: it is not to say whose it is.
+///
+/// # Errors
+/// As of [`Reader::open`].
 pub fn recording(path: &Path, redact: bool) -> Result<Reader> {
     let mut reader = Reader::open(path)?;
     if redact {
@@ -55,6 +58,9 @@ const DESCRIPTORS: u64 = 32;
 const ADDRESS_SPACE: u64 = 256 << 20;
 
 /// Refuses to start a program that would be left alone when this process reaches a limit of its own.
+///
+/// # Errors
+/// Which limit that is, and how to raise it.
 pub fn ensure_room() -> Result<()> {
     if let Some(most) = Resource::Descriptors.limit() {
         ensure!(

@@ -40,6 +40,9 @@ enum To {
 
 impl NewFile {
     /// Refuses a file that is there, unless it is to be replaced.
+    ///
+    /// # Errors
+    /// It is there and not to be replaced, is a directory, or cannot be made.
     pub fn create(path: &Path, replaces: bool) -> Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         if path == Path::new("-") {
@@ -71,6 +74,9 @@ impl NewFile {
     }
 
     /// Another handle of it, for who takes one for good.
+    ///
+    /// # Errors
+    /// No more files can be opened.
     pub fn handle(&self) -> Result<Handle> {
         let file = match &self.to {
             To::Beside(file) => file.as_file(),
@@ -82,6 +88,9 @@ impl NewFile {
     }
 
     /// Gives it these permissions, whatever the user's umask.
+    ///
+    /// # Errors
+    /// They cannot be set.
     pub fn permit(&self, mode: u32) -> Result<()> {
         let To::Beside(file) = &self.to else { return Ok(()) };
         file.as_file()
@@ -90,6 +99,9 @@ impl NewFile {
     }
 
     /// Puts it in its place.
+    ///
+    /// # Errors
+    /// It cannot be written, or has appeared meanwhile and is not to be replaced.
     pub fn finish(mut self) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.to.writer().flush().with_context(cannot)?;

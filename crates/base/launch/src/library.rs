@@ -69,6 +69,9 @@ const SITES: Library = Library {
 
 /// The absolute path of the library that notes who asks for memory: `$PAGEMILL_SITES_LIB`, or where the heap library
 /// would be.
+///
+/// # Errors
+/// As of [`find_heap`].
 #[cfg(target_arch = "x86_64")]
 pub fn find_sites() -> Result<PathBuf> {
     SITES.find()
@@ -76,16 +79,25 @@ pub fn find_sites() -> Result<PathBuf> {
 
 /// The absolute path of the heap library: `$PAGEMILL_LIB`, or next to this program, or in `lib/pagemill` or `lib`
 /// beside this program's directory.
+///
+/// # Errors
+/// There is none, or it was built from other sources than this program; what to do about it.
 pub fn find_heap() -> Result<PathBuf> {
     HEAP.find()
 }
 
 /// The absolute path of the library of `run --huge`: `$PAGEMILL_PREFAULT_LIB`, or where the heap library would be.
+///
+/// # Errors
+/// As of [`find_heap`].
 pub fn find_prefault() -> Result<PathBuf> {
     PREFAULT.find()
 }
 
 /// The absolute path of the library of `run --trim`: `$PAGEMILL_TRIM_LIB`, or where the heap library would be.
+///
+/// # Errors
+/// As of [`find_heap`].
 pub fn find_trim() -> Result<PathBuf> {
     TRIM.find()
 }

@@ -113,6 +113,9 @@ const WORDS: [(&str, &str); 7] = [
 ];
 
 /// The name of the configuration that the flag asks for, in words or as published, or else the environment, checked.
+///
+/// # Errors
+/// There is none of that name; which there are.
 pub fn configuration(flag: Option<String>) -> Result<String> {
     let name = flag.or_else(|| variable("PAGEMILL_MESH"));
     let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());

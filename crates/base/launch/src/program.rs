@@ -56,6 +56,9 @@ pub struct Words {
 
 impl Words {
     /// Of `command`, whose file is `path` and which is known to itself as `name`.
+    ///
+    /// # Errors
+    /// A word or a variable contains a NUL byte.
     pub fn of(path: &Path, command: &Command, name: &OsStr) -> anyhow::Result<Self> {
         let text =
             |word: &OsStr| CString::new(word.as_bytes()).context("an argument contains a NUL byte");
@@ -74,6 +77,9 @@ impl Words {
     }
 
     /// Sets variables of the environment, in place of those of the same name.
+    ///
+    /// # Errors
+    /// As of [`Words::of`].
     pub fn set(&mut self, variables: &[(OsString, OsString)]) -> anyhow::Result<()> {
         for (name, value) in variables {
             let mut pair = name.as_bytes().to_vec();
@@ -141,6 +147,9 @@ pub struct Inspection {
 }
 
 /// Finds the file that `execvp(3)` would execute for `command`.
+///
+/// # Errors
+/// There is no such file, or none that may be executed.
 pub fn find(command: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, NoProgram> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);

@@ -150,6 +150,9 @@ impl Page {
 
     /// Asks the heap for a compaction pass. The pass is done when the snapshot's `request_done` has
     /// reached the number that this returns.
+    ///
+    /// # Errors
+    /// There is no page at the address, its heap takes no requests, or the process may not be written to.
     pub fn request_compaction(&self) -> pagemill_kernel::Result<u64> {
         let last = self.read()?.and_then(|snapshot| snapshot.request);
         let next = last.ok_or_else(|| self.no_page("the heap takes no requests"))?.wrapping_add(1);
@@ -169,6 +172,9 @@ impl Page {
 ///
 /// Files whose name contains `pagemill` are looked at first, then the other mapped ELF files: the
 /// library may have been renamed.
+///
+/// # Errors
+/// The mappings of the process cannot be read.
 pub fn locate(linux: &Linux, pid: Pid) -> pagemill_kernel::Result<Option<Page>> {
     let maps = linux.maps(pid)?;
     let mut files: Vec<&Mapping> = Vec::new();

@@ -35,6 +35,9 @@ pub struct Sites {
 }
 
 /// Has the command, which runs the program at `path`, note who asks for large memory.
+///
+/// # Errors
+/// The program takes no library, there is none, or no memory to share.
 pub fn noted_by(path: &Path, command: &mut Command) -> Result<Allocations> {
     let preloaded = library::preloaded(command);
     let (ring, variables) = Allocations::begin(path, Some(LEAST), preloaded.as_deref())?;
@@ -44,6 +47,9 @@ pub fn noted_by(path: &Path, command: &mut Command) -> Result<Allocations> {
 
 impl Sites {
     /// A recorder for the command, which runs the program at `path`.
+    ///
+    /// # Errors
+    /// As of [`noted_by`].
     pub fn begin(linux: &Linux, path: &Path, command: &mut Command) -> Result<Self> {
         let ring = noted_by(path, command)?;
         Ok(Self { linux: linux.clone(), ring, known: HashSet::new(), noted: 0 })
