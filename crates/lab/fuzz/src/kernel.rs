@@ -1,9 +1,12 @@
 //! Text of the kernel, read below a root of ours: the first byte says which file.
 
+use std::os::fd::AsRawFd as _;
+
 use pagemill_kernel::trace::tracefs;
 use pagemill_kernel::{Linux, memory::extfrag, process::psi};
 use pagemill_launch::{cpython, program};
 use pagemill_model::Pid;
+use pagemill_preload_sys::confine;
 
 use crate::scratch::{in_scratch, put};
 
@@ -28,6 +31,12 @@ pub(crate) const TEXTS: &[Text] = &[
     ("proc/4242/smaps_rollup", |linux| drop(linux.smaps_rollup(PID))),
     ("proc/4242/stat", |linux| drop((linux.stat(PID), linux.layout(PID)))),
     ("proc/4242/status", |linux| drop((linux.status(PID), linux.numbers(PID)))),
+    ("proc/thread-self/status", |linux| {
+        // As the libraries read it within other programs.
+        if let Ok(file) = std::fs::File::open(linux.path("/proc/thread-self/status")) {
+            let _ = confine::filters_in(file.as_raw_fd());
+        }
+    }),
     ("proc/4242/ksm_stat", |linux| drop(linux.ksm_stat(PID))),
     ("proc/4242/cgroup", |linux| drop(linux.memory_cgroup(PID))),
     ("proc/4242/task/4242/syscall", |linux| drop(linux.waits_for_typing(PID))),

@@ -63,6 +63,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ring", body: ring::ring, seeds: ring::seeds },
     Target { name: "answers", body: answers::answers, seeds: answers::seeds },
     Target { name: "reports", body: reports::reports, seeds: reports::seeds },
+    Target { name: "summary", body: reports::summary, seeds: reports::summary_seeds },
 ];
 
 /// Runs a target's body; for the targets of `cargo fuzz`.

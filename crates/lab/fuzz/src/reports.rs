@@ -6,9 +6,10 @@ use std::path::Path;
 use pagemill_control::decisions;
 use pagemill_control::tier::replay;
 use pagemill_model::dataset::{Cell, Shape};
-use pagemill_model::recording::Reader;
+use pagemill_model::recording::{self, Reader};
 use pagemill_model::{Event, Nanos, event};
 use pagemill_policy::{huge, tier::compose};
+use pagemill_record::summary;
 use pagemill_report::comparison::Comparison;
 use pagemill_report::export::{self, FORMATS};
 use pagemill_report::frame::{self, Report};
@@ -46,6 +47,44 @@ pub fn reports(bytes: &[u8]) {
         }
         let _ = replay::replay(&recording, None).map(|replayed| replayed.text());
     });
+}
+
+/// The summary that is kept in a recording, with a checksum that fits: anybody can make one.
+pub fn summary(bytes: &[u8]) {
+    in_scratch(|room| {
+        let recording = room.join("summary");
+        let made = recording.exists() || Recorded::of(&each_kind()).write(&recording);
+        if !made || recording::keep_summary(&recording, bytes).is_err() {
+            return;
+        }
+        report(&recording, false);
+        if let Ok(mut reader) = Reader::open(&recording) {
+            let _ = summary::read(&mut reader);
+        }
+        let format = &FORMATS[bytes.len() % FORMATS.len()];
+        if let Ok(mut reader) = Reader::open(&recording) {
+            let file = room.join("exported");
+            let _ = export::write(&mut reader, &recording, format, (&file, true), 1000);
+        }
+    });
+}
+
+pub fn summary_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    in_scratch(|room| {
+        let recording = room.join("summary");
+        if Recorded::of(&each_kind()).write(&recording) && summary::of(&recording).is_ok() {
+            let reader = Reader::open(&recording).ok();
+            seeds.extend(reader.and_then(|mut reader| reader.take_summary()));
+        }
+    });
+    seeds
+}
+
+/// Two rows of each kind, of small numbers.
+fn each_kind() -> Vec<u8> {
+    let all = event::SCHEMA.iter().map(|kind| rows(kind.name, 2, &[], &[7]));
+    [vec![9, 9, 2], all.collect::<Vec<_>>().concat()].concat()
 }
 
 fn report(recording: &Path, redact: bool) {
@@ -101,8 +140,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     // One of each kind, in every format.
     for how in 0..FORMATS.len() as u8 {
-        let all = event::SCHEMA.iter().map(|kind| rows(kind.name, 2, &[], &[7]));
-        seeds.push([begin(how * 2).to_vec(), all.collect::<Vec<_>>().concat()].concat());
+        seeds.push([vec![how * 2], each_kind()].concat());
     }
     let trials = TEXTS.iter().find(|text| text.starts_with("spent")).map_or("", String::as_str);
     for policy in huge::names() {
@@ -132,6 +170,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_summary_is_read_as_it_was_kept() {
+        let seeds = summary_seeds();
+        assert_eq!(seeds.len(), 1);
+        summary(&seeds[0]);
+        in_scratch(|room| {
+            let mut reader = Reader::open(&room.join("summary")).unwrap();
+            assert!(summary::read(&mut reader).is_some());
+        });
+    }
 
     #[test]
     fn the_seeds_are_decided_again() {

@@ -118,4 +118,5 @@ driven! {
     perf_data pftrace profile machine latencies meta part cell collected traces program events kernel
     matrix malloc emulator records code state stats_page request resp
     memcached free_memory board ring answers reports
+    summary
 }
