@@ -157,6 +157,12 @@ impl Linux {
         })
     }
 
+    /// Whether the process of which this was told still runs: one with the same number later is another.
+    pub fn runs(&self, then: &Stat) -> bool {
+        let same = |now: &Stat| now.started == then.started && !matches!(now.state, 'Z' | 'X');
+        self.stat(then.pid).is_ok_and(|now| same(&now))
+    }
+
     /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
     pub fn layout(&self, pid: Pid) -> Result<ProgramLayout> {
         self.parsed_stat(pid, parse_layout)

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pagemill_kernel::Linux;
 use pagemill_model::Pid;
+use pagemill_model::event::HeapSample;
 
 use crate::program;
 
@@ -40,7 +41,7 @@ impl Allocator {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Glibc => "glibc's malloc",
+            Self::Glibc => HeapSample::GLIBC,
             Self::Jemalloc => "jemalloc",
             Self::Mimalloc => "mimalloc",
             Self::Pagemill => "pagemill's heap",

@@ -209,6 +209,11 @@ events! {
     Touched(Touched),
 }
 
+impl HeapSample {
+    /// What the column `malloc` has for glibc's.
+    pub const GLIBC: &'static str = "glibc's malloc";
+}
+
 row! {
     /// One look at a process: the kernel's accounting of it, and what its heap says about itself.
     ///

@@ -43,6 +43,7 @@ use crate::tabled::{Choices, MeasuredExperiment, Table, Tabled, TabledExperiment
 use options::{BUDGET, FAULTS, NATIVE, OPENING, RECORDED, STEPS};
 pub use options::{FILE, NAME, Options, Runs};
 pub use outcome::Outcome;
+use outcome::{Goal, at_most, shown};
 
 /// This experiment, among the others.
 pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
@@ -62,8 +63,6 @@ pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {
     }),
     kept: None,
 };
-use outcome::{Goal, at_most, shown};
-
 /// The arm that runs as the user `nobody`, and that user.
 const AS_NOBODY: &str = "perf-nobody";
 const NOBODY: u32 = 65534;

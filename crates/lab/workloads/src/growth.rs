@@ -34,7 +34,7 @@ pub const PROGRAMS: [Program; 2] = [
     },
 ];
 
-const PAGE: usize = 4096;
+const PAGE: usize = pagemill_model::page::BASE as usize;
 const LINE: usize = 64;
 
 /// How long each of a known number of things took.

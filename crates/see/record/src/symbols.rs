@@ -21,7 +21,7 @@ use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, elf};
 use pagemill_analysis::objects::{Frame, Global, Image, Symbols};
-use pagemill_model::whole;
+use pagemill_model::{page::BASE, whole};
 
 type Bytes = EndianArcSlice<RunTimeEndian>;
 
@@ -60,9 +60,6 @@ impl std::fmt::Debug for Files {
 
 /// Where the sources of languages' own libraries stand.
 const LIBRARIES: [&str; 3] = ["/rustc/", "/rustlib/src/", "/include/c++/"];
-
-/// Addresses are told apart by page.
-const PAGE: u64 = 4096;
 
 impl Files {
     /// What a file says, if it can be read.
@@ -163,12 +160,12 @@ impl File {
             .iter()
             .filter(|header| header.p_type(endian) == elf::PT_LOAD)
             .collect();
-        let first = loaded.iter().map(|header| header.p_vaddr(endian)).min()? / PAGE * PAGE;
+        let first = loaded.iter().map(|header| header.p_vaddr(endian)).min()? / BASE * BASE;
         let end = loaded
             .iter()
             .filter_map(|header| header.p_vaddr(endian).checked_add(header.p_memsz(endian)))
             .max()?
-            .checked_next_multiple_of(PAGE)?;
+            .checked_next_multiple_of(BASE)?;
         let code = loaded
             .iter()
             .filter(|header| header.p_flags(endian).0 & elf::PF_X.0 != 0)

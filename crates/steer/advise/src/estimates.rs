@@ -91,7 +91,7 @@ impl Estimates {
 /// # Errors
 /// There is no such process, or this user may not look.
 pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Estimates> {
-    let before = linux.stat(pid).with_context(|| format!("process {pid} cannot be looked at"))?;
+    let before = linux.living(pid)?;
     ensure!(
         !before.kernel_thread,
         "process {pid} ({}) is a thread of the kernel: it has no memory of its own",

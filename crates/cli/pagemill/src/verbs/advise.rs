@@ -35,6 +35,10 @@ use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
 use serde_json::{Value, json};
 
+use crate::answer::{self, Layout};
+#[cfg(target_arch = "x86_64")]
+use measure::run as measured_places;
+
 fn time(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.0)
 }
@@ -61,10 +65,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     answer::error(exit.status(), Some(&arguments.redaction(&mut Vec::new()).text(says)));
     Ok(exit)
 }
-
-use crate::answer::{self, Layout};
-#[cfg(target_arch = "x86_64")]
-use measure::run as measured_places;
 
 /// What `advise` is in JSON.
 const ADVISE_LAYOUT: Layout = Layout::new("advise", 1, "levers");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use pagemill_kernel::process::signal::Signals;
+use pagemill_kernel::process::signal::{ENDS, Signals};
 use pagemill_kernel::{
     Kind, Linux,
     settings::{cgroup, loan},
@@ -131,8 +131,9 @@ struct Run {
     /// Who is hot, and how much goes where
     #[arg(long, value_name = "POLICY", default_value = "hemem+colloid")]
     policy: String,
-    /// Where the tiers' latencies come from: auto, uncore, amd-l3, probe, replay:FILE or none
-    #[arg(long, value_name = "SOURCE", default_value = "auto")]
+    #[arg(long, value_name = "SOURCE", default_value = "auto", help = format!(
+        "Where the tiers' latencies come from: {SOURCES}"
+    ))]
     latency: LatencySource,
     /// Who sees what is hot
     #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
@@ -310,11 +311,10 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
     }
     let latency = Latency::open(linux, tiers, &run.latency)
         .with_context(|| format!("no latencies (valid: {SOURCES})"))?;
-    // SIGHUP, SIGINT and SIGTERM have these numbers on every Linux.
-    let signals = Signals::block(&[1, 2, 15])?;
+    let signals = Signals::block(ENDS)?;
     let writer = match &run.record {
         Some(path) => {
-            Some(Writer::create(path, meta(linux, run, &scope, latency.name()), run.force, None)?)
+            Some(Writer::create(path, meta(linux, run, &scope, &latency), run.force, None)?)
         }
         None => None,
     };
@@ -357,13 +357,14 @@ fn scope(linux: &Linux, run: &Run) -> Result<Scope> {
     Ok(Scope::Processes { pids: run.pid.clone(), children: !run.no_children })
 }
 
-fn meta(linux: &Linux, run: &Run, scope: &Scope, source: &str) -> Meta {
+fn meta(linux: &Linux, run: &Run, scope: &Scope, latency: &Latency) -> Meta {
+    let source = latency.name();
     let pid = match scope {
         Scope::Processes { pids, .. } => pids.first().copied().unwrap_or_default(),
         Scope::Group(_) => Pid(0),
     };
     let mut not_measured = Vec::new();
-    if source == "probe" || source == "amd-l3" {
+    if !latency.counts_reads() {
         not_measured.push(NotMeasured {
             what: "reads_per_s".into(),
             why: format!(

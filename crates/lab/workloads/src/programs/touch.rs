@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use crate::program::{Outcome, Params, Report};
 
-/// Smallest page size of all supported machines.
-const PAGE: usize = 4096;
+const PAGE: usize = pagemill_model::page::BASE as usize;
 const PAGES: usize = 65_536;
 const ROUNDS: usize = 5;
 

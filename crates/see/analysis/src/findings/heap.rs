@@ -1,6 +1,7 @@
 //! Free memory inside the compacting heap, and whether compaction gets it back; and inside the program's own malloc,
 //! where that was asked, and why it stays there.
 
+use pagemill_model::event::HeapSample;
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, units};
 
@@ -62,7 +63,7 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
         return None;
     }
     let whole = returnable.0 >= pieces.0;
-    let glibc = name == "glibc's malloc";
+    let glibc = name == HeapSample::GLIBC;
     let rests = least_use.is_some_and(|least| least < REST);
     let why = match (whole, glibc) {
         (true, true) => {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use pagemill_kernel::process::Stat;
-use pagemill_kernel::{Error, Kind, Linux, clock, process::signal};
+use pagemill_kernel::{Linux, clock, process::signal};
 use pagemill_launch::context;
 use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
@@ -118,13 +118,7 @@ impl Attaching {
     /// Attaches the rest. Fails if there is no such process, or it may not be looked into.
     pub fn join(mut self) -> Result<Attached> {
         let pid = self.process.pid;
-        let stat = self.linux.stat(pid).map_err(|error| match error.kind() {
-            Kind::NotFound | Kind::Gone => {
-                let object = format_args!("process {pid}");
-                Error::new(Kind::Gone, "look at", object, "there is no such process")
-            }
-            _ => error,
-        })?;
+        let stat = self.linux.living(pid)?;
         if stat.kernel_thread {
             let comm = stat.comm;
             bail!("process {pid} ({comm}) is a thread of the kernel: it has no memory of its own");
@@ -220,11 +214,7 @@ impl Attached {
                 None => format!("ended: {status}"),
             });
         }
-        let runs = self
-            .linux
-            .stat(self.stat.pid)
-            .is_ok_and(|now| now.started == self.stat.started && !matches!(now.state, 'Z' | 'X'));
-        (!runs).then(|| "ended".to_owned())
+        (!self.linux.runs(&self.stat)).then(|| "ended".to_owned())
     }
 }
 

@@ -137,7 +137,7 @@ pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>
     (slices, index)
 }
 
-/// Measures; `None` and why if the command cannot be executed.
+/// Measures. The inner error is that the command cannot be executed.
 pub fn measure(
     linux: &Linux,
     subject: &Words,

@@ -42,29 +42,27 @@ use super::Tiers;
 use super::pages::{Page, Shared};
 use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 
-/// Why a page did not move, as `page_kept` numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u64)]
-pub enum SkipReason {
-    /// It moved.
-    No = 0,
-    /// The rate limit.
-    RateLimit = 1,
-    /// Others map it too.
-    Shared = 2,
-    /// It is there no more, or has been locked since.
-    Gone = 3,
-    /// The tier has no room.
-    NoRoom = 4,
-    /// Somebody works on it.
-    Busy = 5,
-    /// Anything else.
-    Other = 6,
+pagemill_model::named! {
+    /// Why a page did not move, as `page_kept` numbers it: by its place here.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(u64)]
+    pub enum SkipReason {
+        /// It moved.
+        No = "moved",
+        /// The rate limit.
+        RateLimit = "rate limit",
+        /// Others map it too.
+        Shared = "shared",
+        /// It is there no more, or has been locked since.
+        Gone = "gone or locked",
+        /// The tier has no room.
+        NoRoom = "no room",
+        /// Somebody works on it.
+        Busy = "busy",
+        /// Anything else.
+        Other = "other",
+    }
 }
-
-/// The words for [`SkipReason`], by its number.
-pub const KEPT: [&str; 7] =
-    ["moved", "rate limit", "shared", "gone or locked", "no room", "busy", "other"];
 
 /// A page by its number, and the tier that it is to move to.
 struct Move {

@@ -26,8 +26,8 @@ use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
 use super::actuators::{
-    Damos, DryRun, Guard, Interleave, KEPT, KernelPromotion, Log, MovePages, RateLimit,
-    SharedTracker, Tiering, tiering,
+    Damos, DryRun, Guard, Interleave, KernelPromotion, Log, MovePages, RateLimit, SharedTracker,
+    SkipReason, Tiering, tiering,
 };
 use super::latency::{Latency, TierTraffic};
 use super::pages::{Pages, Shared};
@@ -505,8 +505,8 @@ fn room(linux: &Linux, tiers: Tiers, reserve: Bytes) -> Result<[u64; 2]> {
 
 fn count_kept(status: &mut Status, outcome: &TierOutcome) {
     for kept in outcome.kept.iter().flatten().filter(|kept| **kept > 0) {
-        let word = KEPT.get(*kept as usize).unwrap_or(&KEPT[KEPT.len() - 1]);
-        *status.kept.entry((*word).to_owned()).or_default() += 1;
+        let reason = SkipReason::ALL.get(*kept as usize).unwrap_or(&SkipReason::Other);
+        *status.kept.entry(reason.name().to_owned()).or_default() += 1;
     }
 }
 

@@ -154,6 +154,15 @@ impl Latency {
         }
     }
 
+    /// Whether what it says of reads is a count of all, where it says anything.
+    pub fn counts_reads(&self) -> bool {
+        match self {
+            Self::Counters { counters, .. } => counters.counts_all(),
+            Self::Probe(..) => false,
+            Self::Replay { .. } | Self::None => true,
+        }
+    }
+
     /// What both tiers did since the last look; `elapsed` is the time since the daemon's start.
     pub fn since_last(&mut self, elapsed: Duration) -> Result<TierTraffic> {
         match self {
