@@ -173,7 +173,8 @@ impl<'a, M: Memory> Heaps<'a, M> {
         arenas.dedup();
         for arena in arenas {
             let top = |place: &u64| {
-                let top = heaps.words_at(arena + place).and_then(|words| words.word(arena + place));
+                let at = arena.checked_add(*place);
+                let top = at.and_then(|at| heaps.words_at(at)?.word(at));
                 top.is_some_and(|top| heaps.is_top(top))
             };
             match TOP.iter().copied().find(top) {
