@@ -29,6 +29,8 @@ use crate::symbols::Files;
 
 /// Version of the views in the file: whatever changes what they say raises it.
 const VERSION: u64 = 7;
+/// The version before is read as well: what it has names of may be gone by now.
+const BEFORE: u64 = 6;
 
 /// Datasets that it stands for.
 const DATASETS: [&str; 3] = ["accesses", "allocations", "touched"];
@@ -342,12 +344,16 @@ pub fn read(reader: &mut Reader) -> Option<Summary> {
     if reader.is_redacted() {
         return None;
     }
-    let summary: Summary = serde_json::from_slice(&reader.take_summary()?).ok()?;
+    let mut summary: Summary = serde_json::from_slice(&reader.take_summary()?).ok()?;
     // What it was made of may have been changed since; then reading says so.
-    let fits = summary.version == VERSION
+    let fits = [VERSION, BEFORE].contains(&summary.version)
         && summary.fingerprint == reader.fingerprint()
         && DATASETS.iter().all(|dataset| reader.is_intact(dataset));
     fits.then(|| {
+        if summary.version == BEFORE {
+            let longest = summary.accesses.lengths.iter().max();
+            summary.heat.until_intervals_end(longest.copied().unwrap_or(0));
+        }
         DATASETS.iter().for_each(|dataset| reader.pass_over(dataset));
         summary
     })

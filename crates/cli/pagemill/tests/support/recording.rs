@@ -46,7 +46,7 @@ pub fn with_cold_memory(path: &Path) {
         }
         writer
             .event(&Event::Touched(Box::new(Touched {
-                time: Nanos(began.0 + 10 * MS - 1),
+                time: Nanos(began.0 + 9 * MS),
                 pid: Some(7),
                 began: Some(began),
                 starts: Some(touched.iter().map(|run| run.0).collect()),
@@ -56,7 +56,7 @@ pub fn with_cold_memory(path: &Path) {
             .unwrap();
         writer
             .event(&Event::Heap(Box::new(HeapSample {
-                time: Nanos(began.0 + 10 * MS - 1),
+                time: Nanos(began.0 + 9 * MS),
                 pss: Some(Bytes(interval << 20)),
                 ..HeapSample::default()
             })))

@@ -149,7 +149,7 @@ impl<S: Symbols> HeatFold<S> {
         let all = residency::residency(pages, self.names.objects.allocations(), self.page);
         let step = |time: u64| {
             let until = self.used_until.get((time / self.step) as usize).copied().unwrap_or(0);
-            until.max(time) / self.step
+            until.saturating_sub(1).max(time) / self.step
         };
         let mut steps = vec![(BTreeMap::new(), BTreeMap::new()); objects.len()];
         for page in &all.pages {

@@ -149,7 +149,11 @@ fn what_was_told_in_an_interval_may_have_been_used_until_its_end() {
         access(9_200_000, 9, 0x32000, false),
     ]);
     // The last interval was never told to its end.
-    assert_eq!(view.objects[0].last_touched, [(6, 1), (9, 2)]);
-    assert_eq!(view.objects[0].last_written, [(6, 1)]);
+    assert_eq!(view.objects[0].last_touched, [(5, 1), (8, 1), (9, 1)]);
+    assert_eq!(view.objects[0].last_written, [(5, 1)]);
     assert_eq!(view.steps, 10);
+    let mut before = view;
+    before.objects[0].last_touched = vec![(2, 1), (7, 1), (9, 1)];
+    before.until_intervals_end(4_500_000);
+    assert_eq!(before.objects[0].last_touched, [(7, 1), (9, 2)]);
 }

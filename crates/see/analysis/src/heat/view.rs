@@ -1,5 +1,7 @@
 //! What a heat map says.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::residency::{LiveMemory, SparseSite};
@@ -81,6 +83,25 @@ pub struct LineHeat {
     pub reads: u64,
     /// Writes.
     pub writes: u64,
+}
+
+impl HeatView {
+    /// Of a view that has last touches and writes by the first access in their interval, as earlier versions did: by
+    /// the interval's end at the latest, where the `longest` took so many ns.
+    pub fn until_intervals_end(&mut self, longest: u64) {
+        let (later, last) = (longest.div_ceil(self.step.max(1)), self.steps.saturating_sub(1));
+        let ends = |uses: &mut Vec<LastUse>| {
+            let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
+            for (step, pages) in uses.drain(..) {
+                add(ended.entry(step.saturating_add(later).min(last)).or_default(), pages);
+            }
+            uses.extend(ended);
+        };
+        for object in &mut self.objects {
+            ends(&mut object.last_touched);
+            ends(&mut object.last_written);
+        }
+    }
 }
 
 /// What the events add up to.
