@@ -40,6 +40,9 @@ pub struct Arm {
     pub lever: &'static dyn Lever,
     /// What it may bring.
     pub estimate: Estimate,
+    /// What it may bring of mean memory by what was seen before anything was tried: live data is a bound of what is
+    /// worth a trial, and not of what is won, for it need not be in memory.
+    pub(crate) possible: f64,
     /// How the command is started under it; none if it cannot be.
     pub start: Option<Start>,
     /// What became of it.
@@ -64,8 +67,18 @@ impl Arm {
         start: Option<Start>,
         state: State,
     ) -> Self {
-        let (runs, failed, digests) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { lever, estimate, start, state, runs, failed, digests, live: None, took: None }
+        Self {
+            lever,
+            possible: estimate.memory,
+            estimate,
+            start,
+            state,
+            runs: Vec::new(),
+            failed: Vec::new(),
+            digests: BTreeSet::new(),
+            live: None,
+            took: None,
+        }
     }
 
     pub(crate) fn plays(&self) -> bool {
@@ -123,7 +136,7 @@ pub(crate) fn given_up(arms: &[Arm]) -> Vec<bool> {
 
 /// The share of mean memory that each may bring at the most.
 pub(crate) fn memory_bounds(arms: &[Arm]) -> Vec<f64> {
-    arms.iter().map(|arm| arm.estimate.memory).collect()
+    arms.iter().map(|arm| arm.possible).collect()
 }
 
 #[cfg(test)]
@@ -154,6 +167,8 @@ mod tests {
         assert_eq!(all.each_ref().map(|arm| arm.estimate.memory), [0.02, 0.02, 0.01]);
         let why = State::NotTried("98 % of its memory is live data".into());
         assert_eq!(all.each_ref().map(|arm| arm.state == why), [true, false, false]);
+        // Huge pages of which one byte each was touched are live, and what was not touched need not be there.
+        assert_eq!(memory_bounds(&all), [0.98, 0.98, 0.01]);
         let mut asked = arm(0.98, 0.0);
         asked.bound(0.02, None);
         assert!(asked.waits(), "who names it has it tried");
