@@ -362,9 +362,7 @@ impl Advice {
     /// table.
     fn usual(&self) -> RunObservation {
         let median = |quantity, first| {
-            Runs { base: &self.base, levers: &[], ..Runs::default() }
-                .median(None, quantity)
-                .unwrap_or(first)
+            Runs { base: &self.base, ..Runs::default() }.median(None, quantity).unwrap_or(first)
         };
         let seen = self.seen.clone();
         RunObservation {

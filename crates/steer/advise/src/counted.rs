@@ -113,9 +113,8 @@ impl<'a> Counted<'a> {
         let on = if on.is_empty() { &advice.base } else { on };
         let by_off = [advice.base.clone(), on.to_vec()];
         let metrics = quantities().filter_map(|(name, quantity)| {
-            let median = |runs: &[Figures]| {
-                Runs { base: runs, levers: &[], ..Runs::default() }.median(None, quantity)
-            };
+            let median =
+                |runs: &[Figures]| Runs { base: runs, ..Runs::default() }.median(None, quantity);
             let change =
                 |base, at| Runs { base, levers: &by_off, ..Runs::default() }.change(at, quantity);
             let ratio = |change: Option<Change>| change.map(|change| change.ratio);

@@ -89,7 +89,7 @@ use crate::count::Count;
 
 mod ranks;
 
-use ranks::{chance_of_lower, chance_of_negative};
+use ranks::{chance_of_lower, chance_of_negative, least_chance_of_lower};
 
 /// Standard errors on each side of an interval.
 const Z: f64 = 2.6;
@@ -558,7 +558,7 @@ impl Judge<'_> {
             let inverse = self.time == Quantity::Metric && self.criteria.more_is_better;
             if inverse { change.inverted() } else { change }
         });
-        let memory = self.runs.change_beside(lever, Quantity::Mean, self.small());
+        let memory = self.runs.change_beside(lever, Quantity::Mean, self.small(Quantity::Mean));
         match aim {
             Aim::Memory => Some((memory?, time)),
             Aim::Time { bounded } => {
@@ -568,10 +568,9 @@ impl Judge<'_> {
         }
     }
 
-    /// What is added to memory before it is judged, bytes.
-    fn small(&self) -> f64 {
-        let mean = self.runs.median(None, Quantity::Mean).unwrap_or(0.0);
-        (self.criteria.small - mean).max(0.0)
+    /// What is added to a mean of memory before it is judged, bytes.
+    fn small(&self, mean: Quantity) -> f64 {
+        (self.criteria.small - self.runs.median(None, mean).unwrap_or(0.0)).max(0.0)
     }
 
     fn standing(&self, lever: usize, aim: Aim) -> Standing {
@@ -615,8 +614,7 @@ impl Judge<'_> {
     /// Whether a fall of mean memory is also one of the whole run's, by half of what is worth it: of several peaks that
     /// are nearly as high, one lever may make another the highest, and the mean begin elsewhere.
     fn falls_as_a_whole(&self, lever: usize, aim: Aim) -> bool {
-        let median = self.runs.median(None, Quantity::Whole).unwrap_or(0.0);
-        let small = (self.criteria.small - median).max(0.0);
+        let small = self.small(Quantity::Whole);
         let whole = || self.runs.change_beside(lever, Quantity::Whole, small);
         aim != Aim::Memory
             || whole().is_none_or(|whole| whole.ratio < 1.0 - self.criteria.worth / 2.0)
@@ -661,18 +659,15 @@ impl Judge<'_> {
 
     /// Whether the order of a lever's runs and those of the base is hardly chance.
     fn lies_lower(&self, lever: usize, aim: Aim) -> bool {
-        let memory = aim == Aim::Memory;
-        let quantity = if memory { Quantity::Mean } else { self.time };
-        let beside = if memory { self.small() } else { self.runs.beside(self.time) };
+        let (quantity, beside) = self.to_fall(aim);
         let inverse = quantity == Quantity::Metric && self.criteria.more_is_better;
         let sign = if inverse { -1.0 } else { 1.0 };
-        let spares = !memory && quantity != Quantity::Cpu;
+        let spares = aim != Aim::Memory && quantity != Quantity::Cpu;
         let spared = if spares { self.runs.spared(lever).ln() } else { 0.0 };
         let (noise, chance, least) = match self.runs.paired(lever, quantity, beside) {
             Some((pairs, noise)) => {
                 let pairs: Vec<f64> = pairs.iter().map(|pair| sign * pair + spared).collect();
-                let least = chance_of_negative(&vec![-1.0; pairs.len()]);
-                (noise, chance_of_negative(&pairs), least)
+                (noise, chance_of_negative(&pairs), 0.5_f64.powi(pairs.len() as i32))
             }
             None => {
                 let logs = |arm: &[Figures], more: f64| -> Vec<f64> {
@@ -681,12 +676,14 @@ impl Judge<'_> {
                 };
                 let new = logs(&self.runs.levers[lever], spared);
                 let old = logs(self.runs.base, 0.0);
-                let least = chance_of_lower(&vec![0.0; new.len()], &vec![1.0; old.len()]);
+                let least = least_chance_of_lower(new.len(), old.len());
                 (self.noise(aim), chance_of_lower(&new, &old), least)
             }
         };
         let tried = self.runs.levers.iter().filter(|runs| !runs.is_empty()).count();
-        chance <= if noise > LOUD { CHANCE / tried.max(1) as f64 } else { CHANCE.max(least) }
+        let most = if noise > LOUD { CHANCE / tried.max(1) as f64 } else { CHANCE.max(least) };
+        // The same chance, reckoned in two ways, is the same to some digits.
+        chance <= most * (1.0 + 1e-9)
     }
 
     /// Whether so many runs of a lever tell how its time differs.
@@ -715,11 +712,16 @@ impl Judge<'_> {
 
     /// The noise of what is to fall.
     fn noise(&self, aim: Aim) -> f64 {
-        let noise = match aim {
-            Aim::Memory => self.runs.noise_beside(Quantity::Mean, self.small()),
-            Aim::Time { .. } => self.runs.judged_noise(),
-        };
-        noise.unwrap_or(f64::INFINITY)
+        let (quantity, beside) = self.to_fall(aim);
+        self.runs.noise_beside(quantity, beside).unwrap_or(f64::INFINITY)
+    }
+
+    /// What is to fall, and what is added to it before it is judged.
+    fn to_fall(&self, aim: Aim) -> (Quantity, f64) {
+        match aim {
+            Aim::Memory => (Quantity::Mean, self.small(Quantity::Mean)),
+            Aim::Time { .. } => (self.time, self.runs.beside(self.time)),
+        }
     }
 
     /// Of the levers that are open for an aim the best, if its fall is worth it in the median and hardly chance.

@@ -427,7 +427,7 @@ impl<'a> Session<'a> {
 
     /// Time for it all.
     fn time(&self) -> Duration {
-        let waits = Runs { base: &self.base, levers: &[], ..Runs::default() }.waiting(None);
+        let waits = Runs { base: &self.base, ..Runs::default() }.waiting(None);
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
         time(self.options, self.shortest, for_others(waits, self.seen.peak.threads, cpus))
     }

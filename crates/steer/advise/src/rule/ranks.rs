@@ -28,6 +28,11 @@ pub fn chance_of_lower(new: &[f64], old: &[f64]) -> f64 {
     known.last().map_or(1.0, |counts| counts.iter().skip(least).sum::<f64>().min(1.0))
 }
 
+/// The same where no new value of so many is above an old one of so many: no order is less likely.
+pub fn least_chance_of_lower(new: usize, old: usize) -> f64 {
+    (1..=new).map(|n| n as f64 / (old + n) as f64).product()
+}
+
 /// How likely it is that as many of these differences or more are below zero, if each is as likely above.
 pub fn chance_of_negative(differences: &[f64]) -> f64 {
     let all = differences.len();
@@ -52,6 +57,7 @@ mod tests {
     fn of_five_and_ten_that_do_not_overlap_the_order_is_one_in_3003() {
         let old: Vec<f64> = (10..20).map(f64::from).collect();
         assert!(is(chance_of_lower(&[1.0, 2.0, 3.0, 4.0, 5.0], &old), 1.0 / 3003.0));
+        assert!(is(least_chance_of_lower(5, 10), 1.0 / 3003.0));
         assert!(is(chance_of_lower(&[21.0, 22.0, 23.0], &old[..3]), 1.0));
         assert!(is(chance_of_lower(&[1.0, 2.0, 3.0], &old[..3]), 0.05));
         assert_eq!((chance_of_lower(&[], &old), chance_of_lower(&old, &[])), (1.0, 1.0));

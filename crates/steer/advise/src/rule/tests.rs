@@ -236,9 +236,9 @@ fn a_metric_stands_for_time_and_may_be_better_when_it_is_more() {
 fn time_is_cpu_time_where_the_machine_is_busy() {
     let run = |wall: f64, cpu: f64| Figures { wall: Some(wall), ..figures(100.0, cpu) };
     let busy = [run(2.0, 1.0), run(4.0, 1.01), run(3.0, 1.02)];
-    assert_eq!(Runs { base: &busy, levers: &[], ..Runs::default() }.time(), Quantity::Cpu);
+    assert_eq!(Runs { base: &busy, ..Runs::default() }.time(), Quantity::Cpu);
     let quiet = [run(2.0, 1.0), run(2.01, 1.01), run(2.0, 1.02)];
-    assert_eq!(Runs { base: &quiet, levers: &[], ..Runs::default() }.time(), Quantity::Wall);
+    assert_eq!(Runs { base: &quiet, ..Runs::default() }.time(), Quantity::Wall);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_program_that_sleeps_is_not_judged_by_the_noise_of_its_cpu_time() {
         [1.0, 1.2, 1.4, 1.1, 1.3].iter().map(run).collect()
     };
     let base = told(0.2);
-    let runs = Runs { base: &base, levers: &[], ..Runs::default() };
+    let runs = Runs { base: &base, ..Runs::default() };
     assert!(runs.idle() < 1e-9, "{}", runs.idle());
     let judgement = judged(&base, &[told(0.18)], &CRITERIA);
     assert!(matches!(judgement.choice, Some((0, Aim::Time { .. }))), "{judgement:?}");
