@@ -438,9 +438,13 @@ fn possible(column: &Column, numbers: &[i64]) -> Outcome<()> {
         _ if column.shape == Shape::Real => return Ok(()),
         "count" | "counts" | "kept_pages" => (1 << 53, "more than any machine counts"),
         "pages" | "written_pages" => (1 << 45, "more pages than there are addresses"),
-        "latency_ns" | "after_allocation_ns" | "compaction_ns" | "reclaim_ns" | "took_ns" => {
-            (1 << 56, "longer than two years")
-        }
+        "latency_ns"
+        | "after_allocation_ns"
+        | "compaction_ns"
+        | "reclaim_ns"
+        | "locks_ns"
+        | "waited_ns"
+        | "took_ns" => (1 << 56, "longer than two years"),
         name if name.ends_with("_bytes") => (1 << 57, "more than any machine has"),
         STAMP => (1 << 62, "later than any clock shows"),
         _ => return Ok(()),

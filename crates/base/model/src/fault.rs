@@ -153,12 +153,17 @@ row! {
         tid: Option<u64> = "tid",
         /// What is known of it: bits, see docs/concepts/faults.md.
         flags: Option<u64> = "flags",
-        /// From the last allocation of a page to the end, ns: clearing or copying the page and mapping it.
+        /// From the last allocation of a page to the end, ns: clearing or copying the page and mapping it, without what
+        /// the columns below tell.
         after_allocation: Option<Nanos> = "after_allocation_ns",
         /// In compaction, ns.
         compaction: Option<Nanos> = "compaction_ns",
         /// In direct reclaim, ns.
         reclaim: Option<Nanos> = "reclaim_ns",
+        /// Waiting for locks of the kernel that others held, ns.
+        locks: Option<Nanos> = "locks_ns",
+        /// Ready to run, and waiting for a CPU that others had, ns.
+        waited: Option<Nanos> = "waited_ns",
     }
 }
 

@@ -92,7 +92,13 @@ named! {
         Zeroing = "zeroing and mapping the page",
         /// The same, of memory that the host had to find first.
         Host = "waiting for the host's memory",
-        /// Lookup, allocation, waiting for locks.
+        /// Waiting for locks of the kernel that others held.
+        Locks = "waiting for a lock",
+        /// Ready to run, while others had the CPUs.
+        Cpu = "waiting for a CPU",
+        /// Lookup and allocation.
+        Lookup = "lookup, allocation",
+        /// Lookup, allocation, waiting for locks or a CPU: a recording that does not tell them apart.
         Waiting = "lookup, allocation, locks",
         /// Not measured.
         Unknown = "of a cause that only BPF tells",
@@ -163,6 +169,12 @@ pub struct Slow {
     pub compaction: Nanos,
     /// In reclaim.
     pub reclaim: Nanos,
+    /// Waiting for locks.
+    pub locks: Nanos,
+    /// Waiting for a CPU.
+    pub cpu: Nanos,
+    /// Whether it is known what of the rest were such waits.
+    pub waits_known: bool,
     /// After the last allocation, where the host had the memory.
     pub clearing: Nanos,
     /// After the last allocation, where it did not.
@@ -200,10 +212,11 @@ impl FaultView {
 }
 
 impl Slow {
-    /// What is left: lookup, allocation, waiting.
+    /// What is left: lookup and allocation, and waiting where that is not known.
     pub fn rest(&self) -> Nanos {
-        let known =
-            sum([self.compaction, self.reclaim, self.clearing, self.cold].map(|part| part.0));
+        let waits = [self.locks, self.cpu];
+        let known = [self.compaction, self.reclaim, self.clearing, self.cold];
+        let known = sum(known.into_iter().chain(waits).map(|part| part.0));
         Nanos(self.time.0.saturating_sub(known))
     }
 }
@@ -259,6 +272,32 @@ pub struct FaultFold {
     intervals: BTreeMap<Nanos, (u64, Option<u32>)>,
 }
 
+/// What a fault's time went into, ns. Together they are its latency, whatever a recording says.
+struct FaultParts {
+    compaction: u64,
+    reclaim: u64,
+    locks: u64,
+    cpu: u64,
+    /// Clearing or copying the page, and mapping it.
+    filling: u64,
+    rest: u64,
+}
+
+impl FaultParts {
+    fn of(fault: &Fault) -> Self {
+        let mut rest = fault.latency.0;
+        let mut part = |told: Option<Nanos>| {
+            let part = told.map_or(0, |told| told.0).min(rest);
+            rest -= part;
+            part
+        };
+        let [compaction, reclaim] = [fault.compaction, fault.reclaim].map(&mut part);
+        let [locks, cpu] = [fault.locks, fault.waited].map(&mut part);
+        let filling = part(fault.after_allocation);
+        Self { compaction, reclaim, locks, cpu, filling, rest }
+    }
+}
+
 impl FaultFold {
     /// A fold for a recording that was made like this and began at `started`.
     pub fn new(setup: &FaultSetup, started: Nanos) -> Self {
@@ -291,18 +330,20 @@ impl FaultFold {
         if !self.details {
             return Cause::Unknown;
         }
-        let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
-        let (compaction, reclaim) = (ns(fault.compaction), ns(fault.reclaim));
-        let stalled = compaction.saturating_add(reclaim);
-        let filling = ns(fault.after_allocation).min(fault.latency.0.saturating_sub(stalled));
+        let FaultParts { compaction, reclaim, locks, cpu, filling, rest } = FaultParts::of(fault);
         let fill = match category {
             Category::CopyOnWrite => Cause::Copy,
             _ if is_cold(self.touch, filling, flags) => Cause::Host,
             _ => Cause::Zeroing,
         };
-        let rest = fault.latency.0.saturating_sub(stalled.saturating_add(filling));
+        let left = match fault.waited {
+            Some(_) => Cause::Lookup,
+            None => Cause::Waiting,
+        };
         let parts = [
-            (rest, Cause::Waiting),
+            (rest, left),
+            (cpu, Cause::Cpu),
+            (locks, Cause::Locks),
             (filling, fill),
             (reclaim, Cause::Reclaim),
             (compaction, Cause::Compaction),
@@ -344,18 +385,17 @@ impl FaultFold {
         let slow = &mut self.slow;
         slow.faults += 1;
         add(&mut slow.time.0, fault.latency.0);
-        let ns = |part: Option<Nanos>| part.map_or(0, |part| part.0);
-        add(&mut slow.compaction.0, ns(fault.compaction));
-        add(&mut slow.reclaim.0, ns(fault.reclaim));
-        if let Some(after) = fault.after_allocation {
-            let stalled = sum([fault.compaction, fault.reclaim].map(ns));
-            let after = after.0.min(fault.latency.0.saturating_sub(stalled));
-            if cold_after(after) {
-                add(&mut slow.cold.0, after);
-                slow.cold_faults += 1;
-            } else {
-                add(&mut slow.clearing.0, after);
-            }
+        let parts = FaultParts::of(fault);
+        add(&mut slow.compaction.0, parts.compaction);
+        add(&mut slow.reclaim.0, parts.reclaim);
+        add(&mut slow.locks.0, parts.locks);
+        add(&mut slow.cpu.0, parts.cpu);
+        slow.waits_known |= fault.waited.is_some();
+        if cold_after(parts.filling) {
+            add(&mut slow.cold.0, parts.filling);
+            slow.cold_faults += 1;
+        } else {
+            add(&mut slow.clearing.0, parts.filling);
         }
         if let (Some(pid), Some(address)) = (fault.pid.map(Pid::told), fault.address) {
             let name = self.label(pid, address);
@@ -585,6 +625,33 @@ mod tests {
         assert_eq!((slow.cold, slow.clearing), (Nanos(5_011_000), Nanos(904_000)));
         assert_eq!(slow.rest(), Nanos(14_000 - 2_000));
         assert_eq!(view.longest, Some(Nanos(5_010_000)));
+    }
+
+    #[test]
+    fn waits_are_told_apart_where_they_are_known_and_parts_never_exceed_the_whole() {
+        let fault = |told: Fault| Fault { latency: Nanos(1000), flags: Some(0), ..told };
+        let [locks, cpu] = [Some(Nanos(600)), Some(Nanos(100))];
+        let long = Some(Nanos(5000));
+        let known = [
+            (Fault { locks, waited: cpu, ..Fault::default() }, Cause::Locks),
+            (Fault { locks: cpu, waited: locks, ..Fault::default() }, Cause::Cpu),
+            (Fault { locks: cpu, waited: cpu, ..Fault::default() }, Cause::Lookup),
+            (Fault::default(), Cause::Waiting),
+            (
+                Fault { locks, waited: long, after_allocation: long, ..Fault::default() },
+                Cause::Locks,
+            ),
+        ];
+        let setup = FaultSetup { details: true, ..FaultSetup::default() };
+        for (told, cause) in known {
+            let (told, mut fold) = (fault(told), FaultFold::new(&setup, Nanos(0)));
+            assert_eq!(fold.cause(&told), cause, "{told:?}");
+            fold.fault(&told);
+            let slow = fold.view().slow;
+            assert_eq!(slow.waits_known, told.waited.is_some());
+            let parts = [slow.locks, slow.cpu, slow.clearing, slow.cold, slow.rest()];
+            assert_eq!(parts.iter().map(|part| part.0).sum::<u64>(), 1000, "{slow:?}");
+        }
     }
 
     fn mapping(start: u64, end: u64, name: &str) -> Event {

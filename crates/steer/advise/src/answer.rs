@@ -10,8 +10,8 @@ use crate::arm::{Arm, State};
 use crate::count::Count;
 use crate::estimates::grouped;
 use crate::lever::Start;
-use crate::observation::{RunObservation, bytes, percent, seconds, wrapped};
-use crate::rule::{Aim, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing};
+use crate::observation::{RunObservation, bytes, part, percent, seconds, wrapped};
+use crate::rule::{Aim, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing, runs_to_tell};
 use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.
@@ -172,7 +172,8 @@ impl Advice {
         let told = self.judgement.perhaps.map(|(arm, _)| arm);
         let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
         let known = self.known(told);
-        let mut text = verdict(&known, open, perhaps, self.options.worth);
+        let open = [perhaps, open].into_iter().flatten().collect();
+        let mut text = verdict(&known, open, self.too_noisy(), self.options.worth);
         if !self.undecided() {
             text.extend(self.unlikely().map(|unlikely| format!(" ({unlikely})")));
         }
@@ -186,8 +187,8 @@ impl Advice {
         if let Some((arm, aim)) = self.judgement.nearest {
             let brings = self.sentence(&levers, arm, aim, "brings");
             text.push_str(&format!(
-                "; {brings}, less than the {:.0} % that a lever is to be worth (--worth)",
-                self.options.worth * 100.0
+                "; {brings}, less than the {} that a lever is to be worth (--worth)",
+                part(self.options.worth)
             ));
         }
         text
@@ -200,6 +201,25 @@ impl Advice {
         (share > self.options.worth).then(|| {
             format!("; {:.0} % of its memory could live in slower memory (modelled)", share * 100.0)
         })
+    }
+
+    /// That runs of the same differ so much that nothing can be told of a lever that is open yet, if so.
+    pub(crate) fn too_noisy(&self) -> Option<String> {
+        let told = self.judgement.perhaps.map(|(arm, _)| arm);
+        if !self.known(told).open || self.base.len() < LEAST {
+            return None;
+        }
+        let levers = self.levers();
+        let (noise, quantity) = self.runs(&levers).loudest(&self.criteria())?;
+        let worth = self.options.worth;
+        Some(format!(
+            "runs of the same differ by {:.0} % in {}: to tell {} takes about {:.0} runs of each (a fixed seed and \
+             input, or a quieter machine, make it fewer)",
+            noise * 100.0,
+            if quantity == Quantity::Mean { "memory" } else { "time" },
+            part(worth),
+            runs_to_tell(worth, noise)
+        ))
     }
 
     /// What is known of the levers of which enough was seen, but for this one. One that breaks the command is not
@@ -611,23 +631,22 @@ struct Known {
     open: bool,
 }
 
-/// What is to be said where no lever helps that was tried: of others time was short, or one may help.
-fn verdict(known: &Known, short: Option<String>, perhaps: Option<String>, worth: f64) -> String {
-    let worth = worth * 100.0;
+/// What is to be said where no lever helps that was tried: `others` may help or had no time; or none can be told of, for
+/// runs of the same are too different (`noisy`).
+fn verdict(known: &Known, others: Vec<String>, noisy: Option<String>, worth: f64) -> String {
+    let worth = part(worth);
     let (does_not, helps) = match known.open {
         true => ("is not shown to help", "is shown to help"),
         false => ("does not help", "helps"),
     };
-    let fails = match (known.levers, short.is_some() || perhaps.is_some()) {
+    let fails = match (known.levers, !others.is_empty()) {
         (0, _) => None,
-        (1, true) => Some(format!("the other that was tried {does_not} by {worth:.0} %")),
-        (1, false) => Some(format!("the lever that was tried {does_not} by {worth:.0} %")),
-        (others, true) => Some(format!("none of the other {others} {helps} by {worth:.0} %")),
-        (all, false) => {
-            Some(format!("none of {all} levers that were tried {helps} by {worth:.0} %"))
-        }
+        (1, true) => Some(format!("the other that was tried {does_not} by {worth}")),
+        (1, false) => Some(format!("the lever that was tried {does_not} by {worth}")),
+        (others, true) => Some(format!("none of the other {others} {helps} by {worth}")),
+        (all, false) => Some(format!("none of {all} levers that were tried {helps} by {worth}")),
     };
-    let open: Vec<String> = [perhaps, short].into_iter().flatten().collect();
+    let open: Vec<String> = others.into_iter().chain(noisy).collect();
     match (open.is_empty(), fails) {
         (false, fails) => {
             let all: Vec<String> = open.into_iter().chain(fails).collect();
@@ -685,11 +704,19 @@ mod tests {
 
     #[test]
     fn all_is_well_only_where_nothing_was_left_out_for_lack_of_time() {
-        let short = || Some("2 levers were not tried".to_owned());
+        let short = || vec!["2 levers were not tried".to_owned()];
         let cases = [
-            (0, None, "no lever that could matter can be tried: use the command as it is"),
-            (1, None, "the lever that was tried does not help by 5 %: use the command as it is"),
-            (3, None, "none of 3 levers that were tried helps by 5 %: use the command as it is"),
+            (0, Vec::new(), "no lever that could matter can be tried: use the command as it is"),
+            (
+                1,
+                Vec::new(),
+                "the lever that was tried does not help by 5 %: use the command as it is",
+            ),
+            (
+                3,
+                Vec::new(),
+                "none of 3 levers that were tried helps by 5 %: use the command as it is",
+            ),
             (0, short(), "undecided: 2 levers were not tried"),
             (
                 1,
@@ -703,9 +730,11 @@ mod tests {
         }
         let open = |levers| Known { levers, open: true };
         let says = "undecided: that one may; none of the other 3 is shown to help by 5 %";
-        assert_eq!(verdict(&open(3), None, Some("that one may".to_owned()), 0.05), says);
+        assert_eq!(verdict(&open(3), vec!["that one may".to_owned()], None, 0.05), says);
         let says = "the lever that was tried is not shown to help by 5 %: use the command as it is";
-        assert_eq!(verdict(&open(1), None, None, 0.05), says);
+        assert_eq!(verdict(&open(1), Vec::new(), None, 0.05), says);
+        let says = "undecided: too noisy; none of 2 levers that were tried is shown to help by 5 %";
+        assert_eq!(verdict(&open(2), Vec::new(), Some("too noisy".to_owned()), 0.05), says);
     }
 
     /// Advice on a command of these runs, MiB and seconds: as it is, and under the first levers by state and runs.
@@ -847,6 +876,27 @@ mod tests {
         let (less, more) = ([(50.0, 1.5); 5], [(150.0, 0.5); 5]);
         assert!(ends(less).starts_with("or, slower: "), "{}", ends(less));
         assert!(ends(more).starts_with("or, with more memory: "), "{}", ends(more));
+    }
+
+    /// A program whose runs hold 10 to 120 MiB by chance was "well as it is".
+    #[test]
+    fn where_runs_of_the_same_differ_too_much_to_tell_anything_it_is_undecided() {
+        let runs = [(100.0, 1.0), (20.0, 0.2), (60.0, 0.5), (120.0, 1.1), (30.0, 0.3)];
+        let advice =
+            |lever: State| advice(&runs, &[(lever, &[(60.0, 0.5), (110.0, 1.0), (25.0, 0.3)])]);
+        let noisy = advice(State::Tried);
+        let says = noisy.conclusion();
+        assert!(
+            noisy.undecided() && says.starts_with("undecided: runs of the same differ by "),
+            "{says}"
+        );
+        assert!(says.contains(" in memory: to tell 5 % takes about "), "{says}");
+        assert!(says.contains("; the lever that was tried is not shown to help by 5 %"), "{says}");
+        // Whoever differs by little is judged.
+        let calm = super::tests::advice(&[(100.0, 1.0); 5], &[(State::Tried, &[(100.0, 1.0); 3])]);
+        assert!(!calm.undecided(), "{}", calm.conclusion());
+        // 2.6 standard errors of the medians of so many are 5 %.
+        assert_eq!(runs_to_tell(0.05, 0.1), 90.0);
     }
 
     #[test]

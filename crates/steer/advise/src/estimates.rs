@@ -593,11 +593,6 @@ impl Estimates {
     }
 }
 
-/// A page of what is known of `whose` where there is nothing but text.
-pub fn page_of(whose: &str, text: &str) -> String {
-    Page::new(&format!("What may help {whose}")).preformatted(text.trim()).finish()
-}
-
 /// Names that say the same, in the order of the first, joined by commas.
 pub(crate) fn grouped<T: PartialEq>(
     rows: impl Iterator<Item = (impl Into<String>, T)>,

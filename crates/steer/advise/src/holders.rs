@@ -20,6 +20,8 @@ pub struct Holders {
     rows: Vec<Holder>,
     /// Bytes that all of the program's objects hold.
     all: u64,
+    /// Of them, not touched in the second half of the recording.
+    unused: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +52,28 @@ impl Holders {
         };
         let mut rows: Vec<Holder> = heat.objects.iter().map(holder).collect();
         let all = sum(rows.iter().map(|row| row.resident));
+        let unused = sum(rows.iter().map(|row| row.unused));
         rows.retain(|row| row.resident as f64 > all as f64 * PART);
         rows.sort_by_key(|row| std::cmp::Reverse(row.resident));
         rows.truncate(MOST);
-        Self { rows, all }
+        Self { rows, all, unused }
+    }
+
+    /// How much of it is not used any more, in a sentence; nothing where nothing is known to be resident.
+    pub fn conclusion(&self) -> Option<String> {
+        let [unused, all] = [self.unused, self.all].map(|size| bytes(size as f64));
+        let most = self.rows.iter().max_by_key(|row| row.unused)?;
+        Some(match self.unused as f64 > self.all as f64 * PART {
+            true => format!(
+                "{unused} of the {all} that are resident at the end were not touched in the second half, most of it {} \
+                 ({})",
+                bytes(most.unused as f64),
+                most.name
+            ),
+            false => {
+                format!("the {all} that are resident at the end were touched in the second half")
+            }
+        })
     }
 
     /// As text, a table; nothing where nothing is known to be resident.
@@ -117,6 +137,10 @@ mod tests {
         let text = holders.text();
         assert!(text.contains("who holds the 1.2 MiB that are resident at the end"), "{text}");
         assert!(text.contains("fill (a.c:9)") && !text.contains("little"), "{text}");
+        let sentence = holders.conclusion().unwrap_or_default();
+        assert!(sentence.starts_with("1.1 MiB of the 1.2 MiB that are resident"), "{sentence}");
+        assert!(sentence.ends_with("most of it 1.1 MiB (fill (a.c:9))"), "{sentence}");
+        assert_eq!(Holders::of(&HeatView::default(), 4096).conclusion(), None);
         assert_eq!(Holders::of(&HeatView::default(), 4096).text(), "");
     }
 
@@ -127,7 +151,7 @@ mod tests {
         ) {
             let objects = objects.into_iter().enumerate().map(|(at, last)| object(&at.to_string(), last));
             let heat = HeatView { steps: 20, objects: objects.collect(), ..HeatView::default() };
-            let Holders { rows, all } = Holders::of(&heat, 4096);
+            let Holders { rows, all, .. } = Holders::of(&heat, 4096);
             let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
             names.sort_unstable();
             names.dedup();

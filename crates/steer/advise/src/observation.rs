@@ -400,6 +400,11 @@ pub(crate) fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
+/// A part in percent, no finer than a tenth: of 0.05 `5 %`, of 0.999 `99.9 %`.
+pub(crate) fn part(share: f64) -> String {
+    format!("{} %", (share * 1000.0).round() / 10.0)
+}
+
 /// A time in words.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{:.1} ms", value * 1e3) } else { format!("{value:.2} s") }

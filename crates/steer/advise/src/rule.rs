@@ -87,8 +87,10 @@ use pagemill_analysis::statistics::{mad, mean, median};
 
 use crate::count::Count;
 
+mod noise;
 mod ranks;
 
+pub(crate) use noise::runs_to_tell;
 use ranks::{chance_of_lower, chance_of_negative, least_chance_of_lower};
 
 /// Standard errors on each side of an interval.

@@ -210,9 +210,10 @@ impl Advice {
     }
 
     /// Whether no lever is known to help, and one may well: some of those were not tried for lack of time, or one looks
-    /// worth it and the runs differ too much to tell.
+    /// worth it and the runs differ too much to tell, or they differ too much for any.
     pub fn undecided(&self) -> bool {
         let open = self.untried(true) != [0, 0] || self.judgement.perhaps.is_some();
+        let open = open || self.too_noisy().is_some();
         self.judgement.choice.is_none() && (open || self.interrupted.is_some())
     }
 

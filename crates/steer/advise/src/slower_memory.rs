@@ -38,6 +38,14 @@ const HALVES: u32 = 7;
 /// Parts of the speed that are asked about.
 const PARTS: [f64; 2] = [0.9, 0.99];
 
+/// A size in words.
+fn size(bytes: f64) -> String {
+    match bytes.max(0.0) as u64 {
+        0 => "next to none".to_owned(),
+        bytes => Bytes(bytes).to_string().trim().to_owned(),
+    }
+}
+
 /// What slower memory would cost, by the size of the fast one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlowerMemory {
@@ -144,28 +152,36 @@ impl SlowerMemory {
         [needs(&self.touched.least, part, steady).min(most), most]
     }
 
-    /// As text.
-    pub fn text(&self) -> String {
-        let size = |bytes: f64| match bytes.max(0.0) as u64 {
-            0 => "next to none".to_owned(),
-            bytes => Bytes(bytes).to_string().trim().to_owned(),
-        };
-        let all = self.touched.pages.saturating_mul(BASE) as f64;
+    /// How much fast memory it needs, in a sentence.
+    pub fn conclusion(&self) -> String {
+        format!("{} (modelled)", self.need())
+    }
+
+    fn need(&self) -> String {
         let [least, most] = self.compressed_needs(0.9);
         let range = match [least, most].map(|bytes| size(bytes as f64)) {
             [least, most] if least == most => most,
             [_, most] if least == 0 => format!("at most {most}"),
             [least, most] => format!("{least} to {most}"),
         };
-        let mut text = format!(
-            "\nslower memory, modelled: 9 of 10 of the speed needs {range} of the {} that it touches with zram behind \
-             it",
-            size(all)
-        );
-        if let Some((_, bytes)) = self.needs.first() {
-            text.push_str(&format!(", {} with a slower tier", size(*bytes)));
-        }
-        text.push('\n');
+        let tier =
+            self.needs.first().map(|(_, bytes)| format!(", {} with a slower tier", size(*bytes)));
+        format!(
+            "9 of 10 of the speed needs {range} of the {} that it touches with zram behind it{}",
+            size(self.touched()),
+            tier.unwrap_or_default()
+        )
+    }
+
+    /// Bytes that it touches.
+    fn touched(&self) -> f64 {
+        self.touched.pages.saturating_mul(BASE) as f64
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let all = self.touched();
+        let mut text = format!("\nslower memory, modelled: {}\n", self.need());
         let rows = self.points.iter().map(|point| {
             let times = |times: f64| match times {
                 times if times >= 100.0 => format!("{times:.0} x"),
@@ -224,7 +240,7 @@ impl SlowerMemory {
         });
         json!({
             "modelled": true,
-            "touched_bytes": self.touched.pages.saturating_mul(BASE),
+            "touched_bytes": self.touched() as u64,
             "seconds": self.seconds,
             "comes_back_ns": COMES_BACK.0,
             "left_out": self.touched.left_out,

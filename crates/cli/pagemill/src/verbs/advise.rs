@@ -6,7 +6,7 @@ mod measure;
 mod places;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,12 +14,12 @@ pub use arguments::Arguments;
 use arguments::Goal;
 use pagemill_advise::counted::{self, Counted};
 use pagemill_advise::estimates;
-use pagemill_advise::holders::Holders;
 use pagemill_advise::lever::Start;
+use pagemill_advise::recording::{RecordingAdvice, Simulator};
 use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
 use pagemill_advise::session::{self, Metric, Options, Progress};
-use pagemill_advise::slower_memory::{Tier, Touches};
+use pagemill_advise::slower_memory::Tier;
 use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -27,13 +27,12 @@ use pagemill_kernel::{Kind, Linux};
 use pagemill_launch::exit::{self, Exit, Interrupted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
-use pagemill_model::recording::Redactor;
+use pagemill_model::recording::{Meta, Redactor};
 use pagemill_model::units::counted;
-use pagemill_model::{Nanos, Source as _};
-use pagemill_record::summary;
+use pagemill_model::{Event, Nanos};
 use pagemill_report::draw::with_texts;
 use pagemill_sim::sweep::Sweep;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::answer::{self, Layout};
 #[cfg(target_arch = "x86_64")]
@@ -273,79 +272,20 @@ fn glance(linux: &Linux, arguments: &Arguments) -> Result<Exit> {
     Ok(seen.interrupted.map_or(Exit::Ok, |signal| Interrupted(signal).exit()))
 }
 
-/// Estimates of a recording: of levers by its samples of memory, of slower memory by its accesses.
+/// What a recording says.
 fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
-    let (json, redact) = (arguments.printed.json, arguments.redact.redact);
-    let mut reader = pagemill_launch::context::recording(path, redact)?;
-    let meta = reader.meta().clone();
-    let rows = |dataset: &str| meta.parts.get(dataset).map_or(0, |parts| parts.rows);
-    let intervals = rows("touched") > 1;
-    let mut seen = (rows("heap") > 0 || !intervals).then(|| estimates::Recorded::begin(&meta));
-    let mut touches = intervals.then(|| Touches::begin(&meta));
-    let mut program = intervals.then(|| Program::begin(path, &meta)).transpose()?;
-    if meta.threads.is_some() {
-        // What is read one by one is not needed: only which pages an interval touched. But that it is whole.
-        anyhow::ensure!(
-            reader.is_intact("accesses"),
-            "{0} is damaged: a part of its accesses is not what was written (pagemill report {0} says which)",
-            path.display()
-        );
-        reader.pass_over("accesses");
-    }
-    while let Some(event) = reader.next_event()? {
-        seen.iter_mut().for_each(|seen| seen.event(&event));
-        touches.iter_mut().for_each(|touches| touches.event(&event));
-        program.iter_mut().for_each(|program| program.event(&event));
-    }
-    let named = || path.display().to_string();
-    let seen = seen.map(|seen| seen.glance(linux)).transpose().with_context(named)?;
-    let tier = program.and_then(|program| simulated(program, path));
-    let tier = tier.as_ref().map(|tier| tier as &dyn Tier);
-    let slower = touches.map(|touches| touches.slower(tier)).transpose().with_context(named)?;
-    let holders = match intervals {
-        true => holders(path, redact).with_context(named)?,
-        false => Holders::default(),
+    let simulator = |meta: &Meta| -> Result<Box<dyn Simulator>> {
+        Ok(Box::new(Recorded(Program::begin(path, meta)?, path.to_owned())))
     };
-    let told = slower.as_ref().map(|slower| format!("{}{}", holders.text(), slower.text()));
+    let advice = RecordingAdvice::read(linux, path, arguments.redact.redact, &simulator)?;
     if let Some(to) = &arguments.html {
-        let page = match (&seen, &told) {
-            (Some(seen), told) => seen.html(told.as_deref()),
-            (None, told) => estimates::page_of(&named(), told.as_deref().unwrap_or_default()),
-        };
-        write_page(to, page, arguments.force)?;
+        write_page(to, advice.html(), arguments.force)?;
     }
-    if json {
-        let nothing = || {
-            json!({
-                "whose": null, "command": null, "seen": null, "levers": null, "notes": [], "next": null,
-                "conclusion": null, "not_again": null, "interrupted": false,
-            })
-        };
-        let mut answer = seen.as_ref().map_or_else(nothing, estimates::Estimates::json);
-        answer["slower_memory"] = slower.map_or(serde_json::Value::Null, |slower| slower.json());
-        answer["holders"] = holders.json();
-        answer::print(&ADVISE_ESTIMATES_LAYOUT, answer)?;
-        return Ok(Exit::Ok);
+    match arguments.printed.json {
+        true => answer::print(&ADVISE_ESTIMATES_LAYOUT, advice.json())?,
+        false => pagemill_launch::stdio::stdout(&advice.text()),
     }
-    let told = told.unwrap_or_default();
-    let text = match &seen {
-        Some(seen) => format!("{}{told}", seen.text()),
-        None => format!(
-            "{}\n{} has no samples of memory: what levers may bring is not estimated (another recording, --with \
-             heap,hugepages, tells)\n",
-            told.trim_start(),
-            path.display()
-        ),
-    };
-    pagemill_launch::stdio::stdout(&text);
     Ok(Exit::Ok)
-}
-
-/// Who holds the memory of a recorded program, by the recording's summary.
-fn holders(path: &Path, redact: bool) -> Result<Holders> {
-    let mut reader = pagemill_launch::context::recording(path, redact)?;
-    let page = reader.meta().page_size.0;
-    Ok(Holders::of(&summary::opened(path, &mut reader)?.heat, page))
 }
 
 /// A program on the simulated machine.
@@ -360,18 +300,27 @@ impl Tier for Simulated {
     }
 }
 
-/// A recorded program on the simulated machine; why it cannot be simulated is said.
-fn simulated(program: Program, path: &Path) -> Option<Simulated> {
-    let mut line = pagemill_launch::progress::Progress::new("simulate");
-    let tier = pagemill_experiments::recorded::sweep(program, path, &mut |at, of| {
-        line.say(&format!("memory at {at} of {of} points"));
-    });
-    drop(line);
-    match tier {
-        Ok(tier) => Some(Simulated(tier)),
-        Err(why) => {
-            eprintln!("pagemill: a slower tier cannot be simulated: {why:#}");
-            None
+/// A recorded program, and where its recording is.
+struct Recorded(Program, PathBuf);
+
+impl Simulator for Recorded {
+    fn event(&mut self, event: &Event) {
+        self.0.event(event);
+    }
+
+    fn tier(self: Box<Self>) -> Option<Box<dyn Tier>> {
+        let Self(program, path) = *self;
+        let mut line = pagemill_launch::progress::Progress::new("simulate");
+        let tier = pagemill_experiments::recorded::sweep(program, &path, &mut |at, of| {
+            line.say(&format!("memory at {at} of {of} points"));
+        });
+        drop(line);
+        match tier {
+            Ok(tier) => Some(Box::new(Simulated(tier))),
+            Err(why) => {
+                eprintln!("pagemill: a slower tier cannot be simulated: {why:#}");
+                None
+            }
         }
     }
 }

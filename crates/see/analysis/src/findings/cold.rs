@@ -5,9 +5,10 @@
 //! what is not accessed. Pages of files are no finding: the kernel drops them by itself when memory is short.
 
 use pagemill_model::sums::sum;
-use pagemill_model::{Bytes, Nanos};
+use pagemill_model::{AccessSetup, Bytes, Nanos};
 
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
+use crate::accesses::AccessView;
 use crate::heat::{HeatView, LastUse, ObjectHeat};
 
 /// Less is not worth naming.
@@ -20,24 +21,33 @@ const PART_READ: f64 = 0.25;
 const NAMED: usize = 2;
 /// Steps of time below which a half of them says little.
 const STEPS: u64 = 8;
+/// Times the length that was asked for from which an interval is late.
+const LATE: u64 = 4;
 /// Part of an object's cold pages by whose last touch it is told since when they are.
 const MOST_OF_THEM: f64 = 0.99;
 
 /// Why it cannot be told what is cold.
 pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
-    let (setup, ..) = seen.accesses?;
+    let (setup, accesses, _) = seen.accesses?;
     let Err(why) = when(seen)? else { return never_touched(seen) };
     // Shorter intervals than these cost more than they tell.
     let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
-    Some(Inconclusive {
-        what: "what memory is cold",
-        why,
-        next: format!(
+    let next = match setup.without_address {
+        Some(_) => format!("pagemill record --with accesses {}", seen.program()),
+        None if late(setup, accesses) => format!("pagemill advise {}", seen.program()),
+        None => format!(
             "pagemill record --with accesses --access-interval {} {}",
             time(shorter.0).replace(' ', ""),
             seen.program()
         ),
-    })
+    };
+    Some(Inconclusive { what: "what memory is cold", why, next })
+}
+
+/// Whether intervals took much longer than was asked for: the recorder was busy, and shorter ones would be so, too.
+fn late(setup: &AccessSetup, accesses: &AccessView) -> bool {
+    let longest = accesses.lengths.iter().copied().max().unwrap_or(0);
+    longest > setup.interval.0.saturating_mul(LATE)
 }
 
 /// Of a program that ran before its recording, what it held by then and did not touch is in no row.

@@ -130,7 +130,7 @@ fn cause(
         ),
         Some(Category::CopyOnWrite) => (
             "copying pages that a fork left shared",
-            "smaller pages or fewer writes while the child lives would shorten it",
+            "fewer pages written while the child lives would shorten it",
             format!("pagemill record --with accesses {program}"),
         ),
         _ if !details => (
@@ -154,6 +154,20 @@ fn cause(
                 "memory that is kept and not given back to the system is not waited for again",
                 format!("pagemill advise {program}"),
             ),
+            Some(("locks", _)) => (
+                "waiting for locks of the kernel",
+                "fewer threads that map, unmap or fault at once would shorten it",
+                format!("pagemill advise {program}"),
+            ),
+            Some(("cpu", _)) => (
+                "waiting for a CPU that others had",
+                "it is no lever's of memory: fewer threads at once, or CPUs of its own, would shorten it",
+                format!("pagemill record --with faults,pressure {program}"),
+            ),
+            Some(("lookup", _)) => {
+                let (what, next) = fewer_faults(category, false, &program);
+                ("lookup and allocation", what, next)
+            }
             Some(("waiting", _)) => {
                 let (what, next) = fewer_faults(category, view.several_threads, &program);
                 ("lookup, allocation and waiting for locks", what, next)
@@ -202,7 +216,9 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
         ("reclaim", slow.reclaim.0),
         ("zeroing", slow.clearing.0),
         ("host", slow.cold.0),
-        ("waiting", slow.rest().0),
+        ("locks", slow.locks.0),
+        ("cpu", slow.cpu.0),
+        (if slow.waits_known { "lookup" } else { "waiting" }, slow.rest().0),
     ];
     parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
 }

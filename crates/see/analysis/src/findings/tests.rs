@@ -218,8 +218,13 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     let events = cold_program();
     let sampled = AccessSetup { without_address: Some(0), ..AccessSetup::default() };
     let lossy = AccessSetup { lost: 1_000_000, ..AccessSetup::default() };
-    for setup in [sampled, lossy] {
+    let nexts = [
+        "pagemill record --with accesses -- CMD",
+        "pagemill record --with accesses --access-interval 1.0ms -- CMD",
+    ];
+    for (setup, next) in [sampled, lossy].into_iter().zip(nexts) {
         let conclusions = conclusions_of(&events, &setup, None);
+        assert_eq!(conclusions.inconclusive[0].next, next);
         assert_eq!(whats(&conclusions), ["what memory is cold"]);
         assert_eq!(subjects(&conclusions), [] as [&str; 0]);
     }
@@ -234,6 +239,11 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     let conclusions = conclusions_of(&coarse, &AccessSetup::default(), None);
     assert_eq!(whats(&conclusions), ["what memory is cold"]);
     assert!(conclusions.inconclusive[0].why.contains("too coarse"), "{conclusions:?}");
+    // Shorter ones than the recorder could keep to are no way out.
+    assert_eq!(conclusions.inconclusive[0].next, "pagemill advise -- CMD");
+    let asked = AccessSetup { interval: Nanos(30 * INTERVAL), ..AccessSetup::default() };
+    let next = &conclusions_of(&coarse, &asked, None).inconclusive[0].next;
+    assert!(next.contains("--access-interval"), "{next}");
     assert_eq!(subjects(&conclusions), [] as [&str; 0]);
     // Without the library that notes allocations.
     let not_measured =
@@ -366,6 +376,16 @@ fn spikes_of_new_memory_are_answered_with_fewer_faults_and_threads_are_named_whe
                 address: Some(0x5000),
                 flags: Some(flags),
                 after_allocation: Some(Nanos(if part == "zeroing" { 5_000_000 } else { 0 })),
+                locks: (part != "waiting").then_some(Nanos(if part == "locks" {
+                    5_000_000
+                } else {
+                    0
+                })),
+                waited: (part != "waiting").then_some(Nanos(if part == "cpu" {
+                    5_000_000
+                } else {
+                    0
+                })),
                 ..Fault::default()
             })));
         }
@@ -380,6 +400,12 @@ fn spikes_of_new_memory_are_answered_with_fewer_faults_and_threads_are_named_whe
         assert_eq!(stalls.next, "sudo pagemill run --huge linux-64k -- CMD");
         assert_eq!(stalls.text.contains("fewer threads"), threads > 1, "{stalls:?}");
     }
+    // What pages are is no matter to who waits for another thread, or for a CPU.
+    for (part, words) in [("locks", "waiting for locks"), ("cpu", "waiting for a CPU")] {
+        let stalls = told(2, new, part);
+        assert!(stalls.text.contains(words) && !stalls.next.contains("linux-64k"), "{stalls:?}");
+    }
+    assert!(told(2, new, "none").text.contains("lookup and allocation:"));
     // Pages of 64 KiB are what it has; pages of a file that are there are mapped, not made.
     assert_eq!(told(1, 0, "waiting").next, "pagemill advise -- CMD");
     assert_eq!(told(1, Flags::LARGE | Flags::WRITE, "waiting").next, "pagemill advise -- CMD");

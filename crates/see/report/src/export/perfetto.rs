@@ -78,6 +78,7 @@ impl AccessWriter for Perfetto {
                     "args": {
                         "address": address, "is": flags.names(), "clearing_ns": row.after_allocation,
                         "compaction_ns": row.compaction, "reclaim_ns": row.reclaim,
+                        "locks_ns": row.locks, "waited_ns": row.waited,
                     },
                 }))?;
             }

@@ -1,6 +1,6 @@
 //! Page faults in a report: text, JSON and HTML.
 
-use pagemill_analysis::faults::{FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, loss};
+use pagemill_analysis::faults::{Category, FaultFold, FaultView, LOSS_LIMIT, Moment, Slow, loss};
 use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::latency::{Histogram, SHARES};
 use pagemill_analysis::spikes::{Inconclusive, Spikes};
@@ -69,12 +69,13 @@ impl Section for Faults {
     fn closing(&self) -> Option<String> {
         let slow = !self.view.worst.is_empty();
         let mut out = if slow { text::table(&WORST_HEADER, &self.worst()) } else { String::new() };
-        if slow && self.setup.details {
+        // That there was none is said, too, unless no more is known than how many faults there were.
+        if self.setup.details && self.view.all.total() > 0 {
             let Slow { compaction, reclaim, .. } = &self.view.slow;
             out.push_str(&format!(
                 "compaction: {}; reclaim: {}\n",
-                or_none(*compaction),
-                or_none(*reclaim)
+                self.stalled(*compaction, Category::Compaction),
+                self.stalled(*reclaim, Category::Reclaim)
             ));
         }
         if let Some(spikes) = &self.view.spikes {
@@ -174,7 +175,7 @@ impl Section for Faults {
         let view = &self.view;
         let refused = self.refusal().is_some();
         let category = |(category, times): &(_, Histogram)| {
-            let category: &pagemill_analysis::faults::Category = category;
+            let category: &Category = category;
             let mut value = times_json(times, refused);
             value.insert("category".into(), json!(category.name()));
             Value::Object(value)
@@ -201,6 +202,8 @@ impl Section for Faults {
                 "time_ns": slow.time.0,
                 "compaction_ns": slow.compaction.0,
                 "reclaim_ns": slow.reclaim.0,
+                "locks_ns": slow.waits_known.then_some(slow.locks.0),
+                "waited_ns": slow.waits_known.then_some(slow.cpu.0),
                 "clearing_ns": slow.clearing.0,
                 "cold_host_ns": slow.cold.0,
                 "cold_host_faults": slow.cold_faults,
@@ -225,6 +228,15 @@ impl Section for Faults {
 }
 
 impl Faults {
+    /// Time of slow faults in compaction or reclaim, or that only shorter ones had any, or none.
+    fn stalled(&self, time: Nanos, category: Category) -> String {
+        let any = self.view.categories.iter().any(|(known, _)| *known == category);
+        match (time.0, any) {
+            (0, true) => format!("in faults of less than {} only", self.setup.threshold.plain()),
+            _ => or_none(time),
+        }
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         let (setup, view) = (&self.setup, &self.view);
         let mut facts = vec![("back end", setup.back_end.clone())];
@@ -457,12 +469,18 @@ fn header() -> [&'static str; 10] {
 
 fn parts(slow: &Slow) -> Vec<Vec<String>> {
     let cold = format!("cold host pages, inferred ({} faults)", slow.cold_faults);
+    let rest = match slow.waits_known {
+        true => "lookup, allocation",
+        false => "lookup, allocation, waiting",
+    };
     let parts = [
         ("compaction", slow.compaction),
         ("reclaim", slow.reclaim),
+        ("waiting for locks", slow.locks),
+        ("waiting for a CPU that others had", slow.cpu),
         ("clearing or copying, and mapping", slow.clearing),
         (cold.as_str(), slow.cold),
-        ("lookup, allocation, waiting", slow.rest()),
+        (rest, slow.rest()),
     ];
     let share = |time: Nanos| format!("{:.1} %", 100.0 * time.0 as f64 / slow.time.0.max(1) as f64);
     // That there was none of the first two is an answer, too.

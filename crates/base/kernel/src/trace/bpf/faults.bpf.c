@@ -1,8 +1,8 @@
 /* Page fault latency and what the time went into, without kprobes.
  *
  *   enter  page_fault_user / page_fault_kernel      (tracepoints)      or fentry of handle_mm_fault
- *   events in between, of the same thread: pages allocated, compaction, reclaim, counters of
- *          resident pages (which say anonymous, file, shared memory)
+ *   events in between, of the same thread: pages allocated, compaction, reclaim, locks waited for,
+ *          counters of resident pages (which say anonymous, file, shared memory)
  *   leave  software event PAGE_FAULTS_MIN / _MAJ (perf) at the end of handle_mm_fault, or its fexit
  *
  * A fault is counted in a log-linear histogram under its flags, always; one that took `threshold_ns`
@@ -10,6 +10,8 @@
  * sum is put there each time that it reaches `sum_ns`, if they were made within `sum_within_ns`.
  *
  * Always true: a fault that left is in the histogram exactly once, or in one of the loss counters.
+ * No moment of a fault is in two of its parts (compaction, reclaim, locks, a processor waited for, after
+ * the last allocation).
  * The state of a thread is its own (task storage), so nothing is locked and it dies with the thread.
  */
 #include "kernel.h"
@@ -37,6 +39,8 @@ enum {
 	ORDER_SHIFT = 24,
 };
 
+enum { IN_COMPACTION = 1, IN_RECLAIM = 2 };
+
 enum { UNMATCHED, RING_FULL, HISTOGRAM_FULL, RECORDED, COUNTERS };
 
 /* Set by the loader before the programs are loaded. */
@@ -49,9 +53,14 @@ struct fault {
 	u64 began;
 	u64 address;
 	u64 allocated; /* when the last page was allocated */
-	u64 stalled;   /* when the compaction or reclaim that is under way began */
+	u64 before;    /* what was known of the time until then: parts, the processor's among them */
+	u64 stalled;   /* when the compaction, reclaim or wait that is under way began */
+	u64 stall;     /* IN_COMPACTION, IN_RECLAIM, or the address of the lock that is waited for */
+	u64 idle;      /* the thread's `run_delay` at the beginning, and at that of the stall */
+	u64 stall_idle;
 	u64 compaction;
 	u64 reclaim;
+	u64 locks;
 	u64 left; /* `departures` when its process was found to be followed */
 	u32 flags;
 	u32 order;
@@ -78,6 +87,8 @@ struct detail {
 	u64 after_allocation;
 	u64 compaction;
 	u64 reclaim;
+	u64 locks;
+	u64 processor; /* waited for */
 	u32 process;
 	u32 thread;
 	u32 flags;
@@ -168,6 +179,45 @@ inline_ struct fault *under_way(void)
 	return fault && fault->began ? fault : 0;
 }
 
+/* How long the current thread has waited for a processor in all its life; 0 where the kernel does not count it. */
+inline_ u64 idle_so_far(void)
+{
+	struct task_struct *task = current_task();
+	return exists(task->sched_info.run_delay) ? task->sched_info.run_delay : 0;
+}
+
+/* A stall begins; one that is in another is a part of that. */
+inline_ int begin_stall(u64 stall, u32 flags)
+{
+	struct fault *fault = under_way();
+	if (!fault || fault->stalled)
+		return 0;
+	fault->flags |= flags;
+	fault->stall = stall;
+	fault->stall_idle = idle_so_far();
+	fault->stalled = now_ns();
+	return 0;
+}
+
+/* Adds the time of the stall that ends to a part, without what the thread waited for a processor meanwhile. */
+inline_ int end_stall(struct fault *fault, u64 stall, u64 *part)
+{
+	u64 took, idle;
+	if (!fault->stalled || fault->stall != stall)
+		return 0;
+	took = now_ns() - fault->stalled;
+	idle = idle_so_far() - fault->stall_idle;
+	fault->stalled = 0;
+	*part += took > idle ? took - idle : 0;
+	return 0;
+}
+
+/* What of a fault's time is known so far, but for clearing. */
+inline_ u64 known(struct fault *fault)
+{
+	return fault->compaction + fault->reclaim + fault->locks + idle_so_far() - fault->idle;
+}
+
 inline_ int enter(u64 address, u32 flags)
 {
 	struct task_struct *task = current_task();
@@ -188,8 +238,11 @@ inline_ int enter(u64 address, u32 flags)
 	fault->address = address;
 	fault->allocated = 0;
 	fault->stalled = 0;
+	fault->stall = 0;
 	fault->compaction = 0;
 	fault->reclaim = 0;
+	fault->locks = 0;
+	fault->idle = idle_so_far();
 	fault->flags = flags;
 	fault->order = 0;
 	fault->began = now_ns();
@@ -260,9 +313,12 @@ inline_ int leave(struct fault *fault, u32 more)
 	detail->ended = now;
 	detail->latency = latency;
 	detail->address = fault->address;
-	detail->after_allocation = fault->allocated ? now - fault->allocated : 0;
+	u64 beside = known(fault) - fault->before, after = now - fault->allocated;
+	detail->after_allocation = fault->allocated && after > beside ? after - beside : 0;
 	detail->compaction = fault->compaction;
 	detail->reclaim = fault->reclaim;
+	detail->locks = fault->locks;
+	detail->processor = idle_so_far() - fault->idle;
 	detail->process = ids >> 32;
 	detail->thread = ids;
 	detail->flags = bucket.flags;
@@ -347,6 +403,7 @@ SEC("tp_btf/mm_page_alloc") int allocated(u64 *arguments)
 		fault->flags |= order == 0 ? BASE : order >= huge_order ? HUGE : LARGE;
 		if (order > fault->order)
 			fault->order = order & 15;
+		fault->before = known(fault);
 		fault->allocated = now_ns();
 	}
 	return 0;
@@ -354,47 +411,36 @@ SEC("tp_btf/mm_page_alloc") int allocated(u64 *arguments)
 
 SEC("tp_btf/mm_compaction_begin") int compaction_begins(u64 *arguments)
 {
-	struct fault *fault = under_way();
-	if (fault) {
-		fault->flags |= COMPACTION;
-		fault->stalled = now_ns();
-	}
-	return 0;
+	return begin_stall(IN_COMPACTION, COMPACTION);
 }
 
 SEC("tp_btf/mm_compaction_end") int compaction_ends(u64 *arguments)
 {
 	struct fault *fault = under_way();
-	if (fault && fault->stalled) {
-		fault->compaction += now_ns() - fault->stalled;
-		fault->stalled = 0;
-	}
-	return 0;
+	return fault ? end_stall(fault, IN_COMPACTION, &fault->compaction) : 0;
 }
 
-static inline int reclaim_begins_here(void)
+inline_ int reclaim_ends_here(void)
 {
 	struct fault *fault = under_way();
-	if (fault) {
-		fault->flags |= RECLAIM;
-		fault->stalled = now_ns();
-	}
-	return 0;
+	return fault ? end_stall(fault, IN_RECLAIM, &fault->reclaim) : 0;
 }
 
-static inline int reclaim_ends_here(void)
+/* contention_begin(lock, flags): a lock of any kind is held by somebody else. */
+SEC("tp_btf/contention_begin") int lock_wait_begins(u64 *arguments)
+{
+	return begin_stall(arguments[0], 0);
+}
+
+SEC("tp_btf/contention_end") int lock_wait_ends(u64 *arguments)
 {
 	struct fault *fault = under_way();
-	if (fault && fault->stalled) {
-		fault->reclaim += now_ns() - fault->stalled;
-		fault->stalled = 0;
-	}
-	return 0;
+	return fault ? end_stall(fault, arguments[0], &fault->locks) : 0;
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin") int reclaim_begins(u64 *arguments)
 {
-	return reclaim_begins_here();
+	return begin_stall(IN_RECLAIM, RECLAIM);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
@@ -405,7 +451,7 @@ SEC("tp_btf/mm_vmscan_direct_reclaim_end") int reclaim_ends(u64 *arguments)
 /* At the limit of a control group. */
 SEC("tp_btf/mm_vmscan_memcg_reclaim_begin") int group_reclaim_begins(u64 *arguments)
 {
-	return reclaim_begins_here();
+	return begin_stall(IN_RECLAIM, RECLAIM);
 }
 
 SEC("tp_btf/mm_vmscan_memcg_reclaim_end") int group_reclaim_ends(u64 *arguments)

@@ -18,6 +18,9 @@ pub enum Points {
     Events,
 }
 
+/// What a kernel before 5.19 does not tell.
+pub const LOCKS: &str = "waiting for locks";
+
 /// Programs that add detail, with their tracepoints; one that this kernel lacks is left out.
 const DETAILS: &[(&str, &str, &str)] = &[
     ("allocated", "mm_page_alloc", "order and time of allocation"),
@@ -27,6 +30,8 @@ const DETAILS: &[(&str, &str, &str)] = &[
     ("reclaim_ends", "mm_vmscan_direct_reclaim_end", "reclaim"),
     ("group_reclaim_begins", "mm_vmscan_memcg_reclaim_begin", "reclaim of a control group"),
     ("group_reclaim_ends", "mm_vmscan_memcg_reclaim_end", "reclaim of a control group"),
+    ("lock_wait_begins", "contention_begin", LOCKS),
+    ("lock_wait_ends", "contention_end", LOCKS),
     ("stolen", "mm_page_alloc_extfrag", "blocks taken from another mobility type"),
     ("resident", "rss_stat", "anonymous, file or shared memory"),
 ];
@@ -40,12 +45,16 @@ pub struct Detail {
     pub latency: u64,
     /// The address.
     pub address: u64,
-    /// From the last allocation of a page to the end, ns; 0 if no page was allocated.
+    /// From the last allocation of a page to the end, ns, without what is told below; 0 if no page was allocated.
     pub after_allocation: u64,
     /// In compaction, ns.
     pub compaction: u64,
     /// In direct reclaim, of the machine or of a control group at its limit, ns.
     pub reclaim: u64,
+    /// Waiting for locks of the kernel that others held, ns.
+    pub locks: u64,
+    /// Ready to run, and waiting for a processor, ns.
+    pub processor: u64,
     /// Process.
     pub process: Pid,
     /// Thread.
@@ -65,10 +74,12 @@ impl Detail {
             after_allocation: long(bytes, 24)?,
             compaction: long(bytes, 32)?,
             reclaim: long(bytes, 40)?,
-            process: Pid(word(bytes, 48)?),
-            thread: Pid(word(bytes, 52)?),
-            flags: word(bytes, 56)?,
-            cpu: word(bytes, 60)?,
+            locks: long(bytes, 48)?,
+            processor: long(bytes, 56)?,
+            process: Pid(word(bytes, 64)?),
+            thread: Pid(word(bytes, 68)?),
+            flags: word(bytes, 72)?,
+            cpu: word(bytes, 76)?,
         })
     }
 }
@@ -278,10 +289,12 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use pagemill_model::fault::SUM;
 
     use super::*;
-    use crate::page_size;
+    use crate::{memory::mapped::Mapped, page_size};
 
     /// The programs, following this process; `None`, said, where they cannot be loaded.
     fn following(points: Points, threshold: u64) -> Option<Faults> {
@@ -360,6 +373,57 @@ mod tests {
             assert!(all(|sum| sum.took) <= elapsed, "{elapsed}: {mine:?}");
             // Others of the test's thread go with them, a few.
             assert!(all(|sum| sum.faults) <= PAGES as u64 + 100, "{mine:?}");
+        }
+    }
+
+    /// Where one thread writes to what another changes the protection of, it waits for the lock of that mapping.
+    #[test]
+    fn what_waited_for_a_lock_says_so_and_no_moment_is_in_two_parts() {
+        const MEMORY: usize = 64 << 20;
+        const HALF: usize = MEMORY / 2;
+        for points in [Points::Function, Points::Events] {
+            let Some(mut faults) = following(points, 50_000) else { continue };
+            if faults.lacks().contains(&LOCKS) {
+                println!("skipped, {points:?}: this kernel does not tell of locks");
+                continue;
+            }
+            let memory = Mapped::anonymous(MEMORY, 0).unwrap();
+            memory.advise(libc::MADV_NOHUGEPAGE).unwrap();
+            let (page, start) = (page_size(), memory.address());
+            let touch =
+                |from: usize| (from..from + HALF).step_by(page).for_each(|at| memory.touch(at));
+            touch(0);
+            let (mut waited, mut parts_fit) = (0, true);
+            let done = AtomicBool::new(false);
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        for execute in [libc::PROT_EXEC, 0] {
+                            let access = libc::PROT_READ | libc::PROT_WRITE | execute;
+                            // SAFETY: the mapping outlives this thread, and can be written all the time.
+                            let outcome =
+                                unsafe { libc::mprotect(start as *mut _, MEMORY, access) };
+                            assert_eq!(outcome, 0);
+                        }
+                    }
+                });
+                while waited == 0 && std::time::Instant::now() < end {
+                    memory.advise_on(HALF, HALF, libc::MADV_DONTNEED).unwrap();
+                    touch(HALF);
+                    faults.drain(|told| {
+                        let FaultEvent::One(detail) = told else { return };
+                        let Detail {
+                            compaction, reclaim, locks, processor, after_allocation, ..
+                        } = detail;
+                        let parts = [compaction, reclaim, locks, processor, after_allocation];
+                        parts_fit &= parts.iter().sum::<u64>() <= detail.latency;
+                        waited += locks;
+                    });
+                }
+                done.store(true, Relaxed);
+            });
+            assert!(waited > 0 && parts_fit, "{points:?}: {waited} ns for locks, {parts_fit}");
         }
     }
 }

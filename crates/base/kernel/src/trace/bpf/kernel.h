@@ -29,10 +29,18 @@ enum { ANY = 0, NOEXIST = 1, NO_PREALLOC = 1, STORAGE_CREATE = 1, RING_NO_WAKEUP
 
 struct pt_regs;
 
+struct sched_info {
+	u64 run_delay; /* time that the task waited for a processor, ns */
+} KERNEL;
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct sched_info sched_info;
 } KERNEL;
+
+/* Whether this kernel has a field. */
+#define exists(field) __builtin_preserve_field_info(field, 2)
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_kernel::trace::bpf::faults::{FaultEvent, Faults, Points};
+use pagemill_kernel::trace::bpf::faults::{FaultEvent, Faults, LOCKS, Points};
 use pagemill_kernel::{Error, Kind, Linux, Result, memory::touch};
 use pagemill_model::{Event, Fault, FaultSum, Nanos, Order, Pid};
 
@@ -145,6 +145,7 @@ impl Engine {
         match self {
             Self::Bpf { programs, .. } => {
                 let mut all = Vec::new();
+                let no_locks = programs.lacks().contains(&LOCKS);
                 programs.drain(|told| {
                     let detail = match told {
                         FaultEvent::One(detail) => detail,
@@ -170,6 +171,8 @@ impl Engine {
                         after_allocation: some(detail.after_allocation),
                         compaction: some(detail.compaction),
                         reclaim: some(detail.reclaim),
+                        locks: (!no_locks).then_some(Nanos(detail.locks)),
+                        waited: Some(Nanos(detail.processor)),
                     })));
                 });
                 all

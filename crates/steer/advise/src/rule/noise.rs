@@ -1,0 +1,31 @@
+//! Whether runs of the same differ so much that few of them tell nothing.
+
+use std::f64::consts::PI;
+
+use super::{Aim, Criteria, LOUD, Quantity, Runs, Z};
+
+impl Runs<'_> {
+    /// The noise of what is to fall by this goal that is so great that few runs cannot tell what a lever does, and of
+    /// what that is; of several the greatest.
+    pub fn loudest(&self, criteria: &Criteria) -> Option<(f64, Quantity)> {
+        let little = self.median(None, Quantity::Mean).is_none_or(|mean| mean < criteria.small);
+        let noise = |aim: &Aim| match aim {
+            // Of the command as it is: a lever's own runs may differ where those do not.
+            Aim::Memory if little => None,
+            Aim::Memory => {
+                let base = Runs { base: self.base, ..Runs::default() };
+                Some((base.noise(Quantity::Mean)?, Quantity::Mean))
+            }
+            Aim::Time { .. } => Some((self.judged_noise()?, self.time())),
+        };
+        let all = criteria.goal.aims().iter().filter_map(noise);
+        all.filter(|(noise, _)| *noise > LOUD).max_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+/// Runs of each arm for an interval of `worth` to each side of their ratio, where runs of the same differ by `noise` (of
+/// a logarithm).
+pub(crate) fn runs_to_tell(worth: f64, noise: f64) -> f64 {
+    let error = worth.abs().ln_1p() / Z;
+    (PI * (noise / error).powi(2)).ceil()
+}
