@@ -631,8 +631,8 @@ struct Known {
     open: bool,
 }
 
-/// What is to be said where no lever helps that was tried: `others` may help or had no time; or none can be told of, for
-/// runs of the same are too different (`noisy`).
+/// What is to be said where no lever helps that was tried: `others` may help or had no time; or none can be told of,
+/// for runs of the same are too different (`noisy`).
 fn verdict(known: &Known, others: Vec<String>, noisy: Option<String>, worth: f64) -> String {
     let worth = part(worth);
     let (does_not, helps) = match known.open {
