@@ -52,6 +52,10 @@ int main(int count, char **words) {
   if (strcmp(what, "small")) fill(0);
   if (!strcmp(what, "small") || !strcmp(what, "filter")) { printf("threads %d\n", threads()); return 0; }
   printf("falls %d\n", falls());
+  if (!strcmp(what, "directory")) {
+    char name[4096];
+    printf("in %s\n", getcwd(name, sizeof name));
+  }
   if (kept[N - 1][0] != 1 || kept[N - 1][SIZE - 1] != 1) return 7;
   if (!strcmp(what, "fork")) {
     fflush(stdout);
@@ -79,6 +83,18 @@ fn what_is_free_goes_back_while_the_program_rests() {
     let Some(ran) = run("rest") else { return };
     assert_eq!((ran.code(), ran.out.as_str()), (Some(3), "falls 1\n"), "{ran:?}");
     assert_eq!(ran.err, "");
+}
+
+/// Our thread went to `/` and took the program there: `node n.js` found no `/n.js`.
+#[test]
+fn the_program_stays_in_its_directory() {
+    let room = tempfile::tempdir().unwrap();
+    let here = room.path().canonicalize().unwrap();
+    let Some(program) = compiled(&room, "rest", PROGRAM, &["-O1"]) else { return };
+    let mut command = pagemill();
+    command.current_dir(&here).args(["run", "--trim", "--"]).arg(program).arg("directory");
+    let ran = ran(&mut command);
+    assert_eq!(ran.out, format!("falls 1\nin {}\n", here.display()), "{ran:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Helper {
 
     /// The thread's first act. Its descriptor table is shared until here: without one of its own it would keep the
     /// program's pipes and sockets open; then, an error number, rather no helper. A directory of its own, too: the
-    /// program's may be unmounted once the program has left it.
+    /// program's may be unmounted once the program has left it; whoever shares its own with the program unshares first.
     pub fn enter(&self, name: &core::ffi::CStr) -> Result<(), isize> {
         let left = sys::leave_descriptors();
         if sys::failed(left) {

@@ -640,6 +640,9 @@ pub fn thread_exists(thread: u32) -> bool {
     found != NO_SUCH_THREAD
 }
 
+/// The current directory, the root and the file mode mask, for [`unshare`].
+pub const CLONE_FS: i32 = linux::CLONE_FS as i32;
+
 /// `unshare(2)`.
 pub fn unshare(flags: i32) -> isize {
     // SAFETY: changes what the thread shares with others; the address space is shared with nobody else that could lose

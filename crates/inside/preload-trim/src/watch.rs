@@ -38,7 +38,9 @@ const LITTLE: u64 = 64;
 
 /// The thread. It returns when it is asked to end.
 pub(crate) extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    if HELPER.enter(c"pagemill-trim").is_err() {
+    // A thread of the C library shares the program's current directory, which is not to be left with it.
+    let apart = sys::unshare(sys::CLONE_FS);
+    if sys::failed(apart) || HELPER.enter(c"pagemill-trim").is_err() {
         HELPER.state.store(FAILED, Ordering::Release);
         return core::ptr::null_mut();
     }
