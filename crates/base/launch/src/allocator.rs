@@ -72,7 +72,9 @@ impl Allocator {
 
     /// The one of these libraries that comes first.
     fn of_libraries(names: &[String]) -> Option<Self> {
-        let has = |start: &str| names.iter().any(|name| name.starts_with(start));
+        // A compiler maps archives that are called so.
+        let has =
+            |start: &str| names.iter().any(|name| name.starts_with(start) && name.contains(".so"));
         LIBRARIES.iter().find(|(start, _)| has(start)).map(|(_, allocator)| *allocator)
     }
 

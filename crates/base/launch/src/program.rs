@@ -26,6 +26,7 @@ use object::read::elf::{
 };
 use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
 use pagemill_kernel::process::privilege::{self, Gain};
+use pagemill_model::whole;
 
 use crate::lazy_file::Parts;
 
@@ -453,6 +454,18 @@ fn without_loader<'a, R: ReadRef<'a>>(file: &Elf<'a, R>, path: &Path) -> Refusal
         reason: "it is statically linked, so there is no loader that could preload anything".into(),
         way: format!("build {name} without -static, or install its dynamically linked package"),
     }
+}
+
+/// Whether the program at `path` names no loader and carries glibc, which reads its malloc's settings from variables:
+/// the name of one of them is in it.
+pub fn carries_glibc(path: &Path) -> bool {
+    const SETTING: &[u8] = b"glibc.malloc.arena_max";
+    let Ok(parts) = Parts::open(path) else { return false };
+    let is_static = Elf::parse(&parts).is_ok_and(|file| {
+        !file.segments.iter().any(|segment| segment.p_type(file.endian) == elf::PT_INTERP)
+    });
+    let has = |bytes: Vec<u8>| bytes.windows(SETTING.len()).any(|window| window == SETTING);
+    is_static && whole::read(path, whole::TEXT).is_ok_and(has)
 }
 
 /// The libraries that the program at `path` names; none of what is no program.

@@ -151,6 +151,23 @@ fn what_malloc_keeps_free_is_seen_and_given_back() {
     assert!(advice["use"].as_str().unwrap().starts_with("pagemill run --trim -- "), "{advice:#}");
 }
 
+/// Of a static program it was said that one arena cannot be tried, for nothing can be preloaded: its glibc reads the
+/// variable.
+#[test]
+fn a_static_program_has_the_settings_of_the_malloc_that_it_carries() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(freed) = compiled(&room, "freed", FREED, &["-O1", "-pthread", "-static"]) else {
+        return;
+    };
+    let mut advise = pagemill();
+    advise.args(["advise", "--json", "--runs", "3", "--levers", "one arena,jemalloc", "--"]);
+    let ran = ran(advise.arg(freed));
+    let advice: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    assert_eq!(lever(&advice, "one arena")["runs"], 3, "{advice:#}");
+    let preloaded = lever(&advice, "jemalloc")["why"].to_string();
+    assert!(preloaded.contains("nothing can be preloaded: it is statically linked"), "{advice:#}");
+}
+
 /// Of all that never rest it said that what is free is not known; and that levers on malloc may bring all of a table
 /// that is never freed.
 #[test]
@@ -200,6 +217,63 @@ fn small_blocks_that_were_freed_are_free() {
     child.wait().unwrap();
     let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
     assert!(all["seen"]["malloc_returnable_bytes"].as_u64() > Some(22 << 20), "{all:#}");
+}
+
+/// Eight threads hold 4 MiB each in arenas of their own, free it and end; malloc says what it holds then; and a rest
+/// until its input ends.
+const THREADS: &str = r#"
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+enum { THREADS = 8, BLOCKS = 8000 };
+static pthread_barrier_t all;
+static void *work(void *ignored) {
+  static __thread char *blocks[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(500), 1, 500);
+  pthread_barrier_wait(&all);
+  for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+  return 0;
+}
+int main(void) {
+  pthread_t threads[THREADS];
+  pthread_barrier_init(&all, 0, THREADS);
+  for (int i = 0; i < THREADS; i++) pthread_create(threads + i, 0, work, 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
+  malloc_info(0, stdout);
+  fflush(stdout);
+  close(1);
+  read(0, (char[1]){0}, 1);
+}
+"#;
+
+/// What arenas of threads had given back counted as live: 177 MiB of a process of 2 MiB.
+#[test]
+fn what_arenas_have_given_back_is_not_held() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(threads) = compiled(&room, "threads", THREADS, &["-O1", "-pthread"]) else { return };
+    let piped = std::process::Stdio::piped;
+    let mut threads = std::process::Command::new(threads);
+    let mut child = threads.stdin(piped()).stdout(piped()).spawn().unwrap();
+    let mut says = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut says).unwrap();
+    let pid = child.id().to_string();
+    let ran = pagemill_with(&["advise", "-p", &pid, "--for", "1s", "--json"]);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    // The totals stand last.
+    let told = |name: &str| -> u64 {
+        let after = says.rsplit(name).next().unwrap();
+        after.split('"').next().unwrap().parse().unwrap_or_else(|_| panic!("{says}"))
+    };
+    let held = told("<system type=\"current\" size=\"");
+    let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    let heap = all["seen"]["malloc_heap_bytes"].as_u64().unwrap_or_else(|| panic!("{all:#}"));
+    assert!(heap.abs_diff(held) <= held / 10 + 65536, "{heap}, malloc says {held}: {all:#}");
+    let live = heap - all["seen"]["malloc_free_bytes"].as_u64().unwrap();
+    assert!(live < 1 << 20, "{all:#}");
 }
 
 /// Small objects of 60 MiB are written once, and 2 MiB used for most of a second.

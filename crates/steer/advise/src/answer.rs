@@ -6,12 +6,14 @@ use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::{Map, Value, json};
 
-use crate::arm::{Arm, State};
+use crate::arm::{Arm, State, given_up};
 use crate::count::Count;
 use crate::estimates::grouped;
 use crate::lever::Start;
 use crate::observation::{RunObservation, bytes, part, percent, seconds, wrapped};
-use crate::rule::{Aim, Change, Figures, GROSS, LEAST, Quantity, Runs, Standing, runs_to_tell};
+use crate::rule::{
+    Aim, Change, Criteria, Figures, GROSS, Goal, LEAST, Quantity, Runs, Standing, runs_to_tell,
+};
 use crate::session::{Advice, NOT_ASKED};
 
 /// Columns of the table: what they are called, here and in JSON.
@@ -91,7 +93,7 @@ impl Advice {
     /// The arms that ran, best first.
     fn order(&self, levers: &[Vec<Figures>]) -> Vec<usize> {
         let (runs, by) = (self.runs(levers), self.ordered_by());
-        let more = by == Quantity::Metric && self.criteria().more_is_better;
+        let more = self.more_is_better(by);
         let key = |arm: usize| {
             let ratio = runs.change(arm, by).map_or(f64::INFINITY, |change| change.ratio);
             if more { 1.0 / ratio } else { ratio }
@@ -164,6 +166,10 @@ impl Advice {
         let open = self.open();
         if let Some((arm, aim)) = self.judgement.choice {
             let mut text = self.sentence(&levers, arm, aim, "brings");
+            if let Some((arm, aim)) = self.faster(&levers, arm, aim) {
+                let sentence = self.sentence(&levers, arm, aim, "would bring");
+                text.push_str(&format!("; {sentence} (--goal speed)"));
+            }
             if let Some(open) = open {
                 text.push_str(&format!("; {open}"));
             }
@@ -192,6 +198,27 @@ impl Advice {
             ));
         }
         text
+    }
+
+    /// Where a lever is chosen for memory, another that is known to take less time by more than it is to be worth, and
+    /// less than that one takes.
+    fn faster(&self, levers: &[Vec<Figures>], choice: usize, aim: Aim) -> Option<(usize, Aim)> {
+        let time = Aim::Time { bounded: false };
+        let criteria = Criteria { goal: Goal::Speed, ..self.criteria() };
+        let (runs, out) = (self.runs(levers), given_up(&self.arms));
+        let judgement = Runs { out: &out, ..runs }.judge(&criteria);
+        let (faster, _) =
+            judgement.choice.filter(|(arm, _)| aim == Aim::Memory && *arm != choice)?;
+        let cost = |arm: usize| {
+            let ratio = runs.change(arm, judgement.time)?.ratio;
+            Some(if self.more_is_better(judgement.time) { 1.0 / ratio } else { ratio })
+        };
+        (cost(faster)? < cost(choice)? * (1.0 - self.options.worth)).then_some((faster, time))
+    }
+
+    /// Whether more of a quantity is better.
+    fn more_is_better(&self, quantity: Quantity) -> bool {
+        quantity == Quantity::Metric && self.criteria().more_is_better
     }
 
     /// That much of its memory is not accessed, if it is.
@@ -238,15 +265,23 @@ impl Advice {
 
     /// What is to be said of levers that did not have the runs that it takes.
     fn open(&self) -> Option<String> {
+        /// Levers that are named; of more their number is told.
+        const NAMED: usize = 3;
         let [never, seldom] = self.untried(true);
-        let levers = |count: u64| units::counted(count, "lever was", "levers were");
-        let what = match (never as u64, seldom as u64) {
-            (0, 0) => return None,
-            (never, 0) => format!("{} not tried", levers(never)),
-            (0, seldom) => format!("{} tried less than {LEAST} times", levers(seldom)),
-            (never, seldom) => {
-                format!("{} not tried and {seldom} less than {LEAST} times", levers(never))
-            }
+        let levers = |names: &[&str]| match names {
+            [name] => format!("{name} was"),
+            names if names.len() <= NAMED => format!("{} were", names.join(", ")),
+            names => format!("{} levers were", names.len()),
+        };
+        let what = match (never.as_slice(), seldom.as_slice()) {
+            ([], []) => return None,
+            (never, []) => format!("{} not tried", levers(never)),
+            ([], seldom) => format!("{} tried less than {LEAST} times", levers(seldom)),
+            (never, seldom) => format!(
+                "{} not tried and {} tried less than {LEAST} times",
+                levers(never),
+                levers(seldom)
+            ),
         };
         Some(match self.interrupted {
             Some(_) => format!("{what} before that"),
@@ -259,7 +294,7 @@ impl Advice {
 
     /// What is to be said of levers that did not have those runs, and that hardly help.
     fn unlikely(&self) -> Option<String> {
-        let all = self.untried(false).iter().sum::<usize>() as u64;
+        let all = self.untried(false).iter().map(Vec::len).sum::<usize>() as u64;
         (all > 0).then(|| {
             let levers = units::counted(all, "lever that is", "levers that are");
             format!("{levers} not likely to help had no time for {LEAST} runs")
@@ -460,7 +495,10 @@ impl Advice {
                 ..0.5 => "what it may bring of time is not known; hardly any memory".into(),
                 percent => format!("may bring up to {percent:.0} % of memory"),
             }),
-            State::NoTime => Some(format!("{tried}, undecided: {}", self.so_far(runs, number))),
+            State::NoTime => Some(match self.so_far(runs, number).as_str() {
+                "" => format!("{tried}, undecided"),
+                so_far => format!("{tried}, undecided: {so_far}"),
+            }),
             State::Out if arm.runs.len() < LEAST => {
                 let why = self.gross(runs, number);
                 let why = why.unwrap_or_else(|| {
@@ -794,7 +832,7 @@ mod tests {
             "given up\n  one arena  tried once: 2.3 times the CPU time\n",
             "undecided\n  early trim  tried twice, undecided: memory, mean -29.5 %, CPU +0.0 %\n",
             "not tried, for time was short\n  trim at rest  may bring up to 50 % of memory\n",
-            "1 lever was not tried and 1 less than 3 times for lack of time",
+            "trim at rest was not tried and early trim was tried less than 3 times for lack of time",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }

@@ -123,6 +123,8 @@ pub struct Target {
     pub executable: PathBuf,
     /// Why no allocator can be preloaded, if none can.
     pub no_preload: Option<String>,
+    /// Whether its file carries glibc's malloc, whose settings are variables: nothing is preloaded for them.
+    pub static_glibc: bool,
     /// The malloc that its file names or carries, if it does.
     pub allocator: Option<Allocator>,
     /// The system's setting of transparent huge pages.
@@ -145,6 +147,7 @@ impl Target {
             words: words.to_vec(),
             path: path.to_owned(),
             executable: std::env::current_exe()?,
+            static_glibc: no_preload.is_some() && program::carries_glibc(path),
             no_preload,
             allocator: Allocator::of_file(path),
             thp: linux.thp_enabled().ok().map(|choice| choice.active),
@@ -175,6 +178,11 @@ impl Target {
             None if self.root => Ok(()),
             None => Err("changing the system's setting needs root".into()),
         }
+    }
+
+    /// An error if its malloc does not read settings of glibc's, by what is known of its file.
+    pub fn may_set_malloc(&self) -> Result<(), String> {
+        if self.static_glibc { Ok(()) } else { self.may_preload() }
     }
 
     /// An error if no allocator can be preloaded.

@@ -12,6 +12,8 @@ use crate::readings::Readings;
 
 /// Anonymous memory that a lever on huge pages or on malloc would not be noticed for, bytes.
 const LITTLE: u64 = 4 << 20;
+/// Part of a CPU that a program uses at the least which a faster malloc may make faster.
+const COMPUTES: f64 = 0.05;
 /// Anonymous memory that is worth looking for what is not accessed in it, bytes.
 pub(crate) const MUCH: u64 = 8 << 20;
 /// What the processor holds translations of at a time, of base pages: 2048 entries of its second level and more in
@@ -269,6 +271,12 @@ impl RunObservation {
         })
     }
 
+    /// Whether a process that was looked at while it ran has never rested: then compaction takes next to none of its
+    /// time. Of a command a trial tells.
+    fn works(&self) -> bool {
+        self.lives && !self.recorded && self.user + self.system > self.seconds * COMPUTES
+    }
+
     /// How long it rested, seconds: several threads may work at once, and then a rest is missed here.
     pub fn rested(&self) -> f64 {
         let threads = self.peak.threads.max(1) as f64;
@@ -281,7 +289,7 @@ impl RunObservation {
     /// sure; of others, where it is not known how much is free, half of what may come is likely.
     pub fn other_malloc(&self, merges: bool) -> Estimate {
         if self.peak.anonymous.saturating_add(self.peak.shared) < LITTLE {
-            return Estimate::nothing("it has less than 4 MiB that malloc could hold");
+            return self.faster_malloc(merges);
         }
         let anonymous = self.peak.anonymous;
         let most = match self.known() {
@@ -292,6 +300,9 @@ impl RunObservation {
                 let [pages, pieces, rounded] =
                     [malloc.returnable, malloc.pieces, rounded].map(|size| bytes(size as f64));
                 let gets = match merges {
+                    true if self.works() => {
+                        format!("in pieces {pieces}, of which little is merged until it rests")
+                    }
                     true => format!("in pieces {pieces}"),
                     false => format!("in pieces {pieces} where it places better"),
                 };
@@ -304,6 +315,7 @@ impl RunObservation {
         };
         let likely = match self.asked() {
             // Of two pages that are laid over each other one goes.
+            Some(malloc) if merges && self.works() => self.share(malloc.returnable),
             Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces / 2),
             Some(malloc) => self.share(malloc.returnable),
             None if merges => most.memory,
@@ -312,6 +324,19 @@ impl RunObservation {
         // Little of the time goes to a malloc that has little of the memory: what is mapped by itself is not its.
         let part = self.known().map_or(1.0, |malloc| malloc.heap as f64 / anonymous.max(1) as f64);
         most.likely(likely).likely_time(part.min(1.0) / 2.0)
+    }
+
+    /// What another malloc may bring to a program that holds little: time alone, for it may allocate and free all the
+    /// time. One that `merges` takes more of that.
+    fn faster_malloc(&self, merges: bool) -> Estimate {
+        let little = "it has less than 4 MiB that malloc could hold";
+        // Who hardly computes wins nothing by a faster one.
+        let computes = self.user > self.seconds * COMPUTES;
+        match computes && !merges {
+            true => Estimate::up_to(0.0, 1.0, format!("{little}; it may allocate often"))
+                .likely_time(0.0),
+            false => Estimate::nothing(little),
+        }
     }
 
     /// What a setting of this malloc may bring: nothing to a program that has another.
@@ -423,6 +448,12 @@ mod tests {
     fn what_is_little_can_bring_nothing() {
         assert_eq!(seen(LITTLE - 1, 0).more_huge_pages().time, 0.0);
         assert_eq!(seen(LITTLE - 1, 0).other_malloc(true).memory, 0.0);
+        // Of malloc and free a million times a second another malloc takes less; who sleeps has nothing to gain.
+        let times = |user: f64, merges: bool| {
+            let seen = RunObservation { seconds: 1.0, user, ..seen(LITTLE - 1, 0) };
+            seen.other_malloc(merges).time
+        };
+        assert_eq!([times(0.9, false), times(0.9, true), times(0.01, false)], [1.0, 0.0, 0.0]);
         assert!(seen(LITTLE * 2, 0).more_huge_pages().time > 0.0);
         assert_eq!(seen(LITTLE * 2, LITTLE + 1).more_huge_pages().time, 0.0);
         assert!(seen(LITTLE * 2, 0).other_malloc(true).memory > 0.9);

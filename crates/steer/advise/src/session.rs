@@ -189,9 +189,9 @@ impl Advice {
         of_levers(&self.arms)
     }
 
-    /// How many levers were not tried at all for lack of time, and how many not often enough: of those that may well
-    /// help, or of the others.
-    pub fn untried(&self, promising: bool) -> [usize; 2] {
+    /// Names of the levers that were not tried at all for lack of time, and of those that were not often enough: of
+    /// those that may well help, or of the others.
+    pub fn untried(&self, promising: bool) -> [Vec<&'static str>; 2] {
         let criteria = self.criteria();
         let (levers, most) = (self.levers(), memory_bounds(&self.arms));
         let runs = Runs { base: &self.base, levers: &levers, most: &most, ..Runs::default() };
@@ -204,15 +204,16 @@ impl Advice {
         let short = |(number, arm): &(usize, &Arm)| {
             arm.state == State::NoTime && promises(*number, arm) == promising
         };
-        let all = || self.arms.iter().enumerate().filter(short);
-        let never = all().filter(|(_, arm)| arm.runs.is_empty()).count();
-        [never, all().count() - never]
+        let all = self.arms.iter().enumerate().filter(short).map(|(_, arm)| arm);
+        let (never, seldom): (Vec<&Arm>, Vec<&Arm>) = all.partition(|arm| arm.runs.is_empty());
+        [never, seldom].map(|arms| arms.into_iter().map(|arm| arm.lever.name()).collect())
     }
 
     /// Whether no lever is known to help, and one may well: some of those were not tried for lack of time, or one looks
     /// worth it and the runs differ too much to tell, or they differ too much for any.
     pub fn undecided(&self) -> bool {
-        let open = self.untried(true) != [0, 0] || self.judgement.perhaps.is_some();
+        let open = self.untried(true).iter().any(|names| !names.is_empty())
+            || self.judgement.perhaps.is_some();
         let open = open || self.too_noisy().is_some();
         self.judgement.choice.is_none() && (open || self.interrupted.is_some())
     }
@@ -391,7 +392,9 @@ impl<'a> Session<'a> {
             // with the base, whose bad luck would be the luck of each.
             if self.options.rounds.is_none() && (self.base.is_empty() || order.len() > MANY_LEVERS)
             {
-                let at = self.random.index(order.len() + 1);
+                // Whoever ends it early is to have what levers are compared with.
+                let first = self.base.is_empty();
+                let at = if first { 0 } else { self.random.index(order.len() + 1) };
                 order.insert(at, self.arms.len());
             }
             let before = self.count;

@@ -17,6 +17,8 @@ const LEAST: u64 = 1 << 20;
 const PART: f64 = 0.05;
 /// Of memory that is only read, for less can be done about it.
 const PART_READ: f64 = 0.25;
+/// A part of all memory that was given back by the end which is worth a word.
+const PART_GONE: f64 = 0.5;
 /// Objects that are named, of each sort.
 const NAMED: usize = 2;
 /// Steps of time below which a half of them says little.
@@ -29,7 +31,9 @@ const MOST_OF_THEM: f64 = 0.99;
 /// Why it cannot be told what is cold.
 pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let (setup, accesses, _) = seen.accesses?;
-    let Err(why) = when(seen)? else { return never_touched(seen) };
+    let Err(why) = when(seen)? else {
+        return never_touched(seen).or_else(|| given_back(seen));
+    };
     // Shorter intervals than these cost more than they tell.
     let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
     let next = match setup.without_address {
@@ -55,6 +59,25 @@ fn never_touched(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     seen.meta?.command.is_empty().then(|| Inconclusive {
         what: "how much memory was not touched at all",
         why: "the program ran before, and only what it touched since is recorded".into(),
+        next: format!("pagemill advise {}", seen.program()),
+    })
+}
+
+/// Of what a program frees as it ends it is not told since when it was not used: only what is there at the end is
+/// judged.
+fn given_back(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
+    let (_, _, heat) = seen.accesses?;
+    let own = || heat.objects.iter().filter(|object| !is_file(object));
+    let touched = sum(own().map(|object| object.pages));
+    let left = sum(own().map(|object| pages(&object.last_touched)));
+    let [bytes, gone] = [touched, touched.saturating_sub(left)].map(|pages| seen.bytes(pages));
+    (gone >= LEAST && gone as f64 >= bytes as f64 * PART_GONE).then(|| Inconclusive {
+        what: "what memory was cold before it was freed",
+        why: format!(
+            "{} of the {} that were touched held nothing any more at the end",
+            size(gone),
+            size(bytes)
+        ),
         next: format!("pagemill advise {}", seen.program()),
     })
 }

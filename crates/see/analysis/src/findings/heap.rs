@@ -211,7 +211,10 @@ fn compaction(view: &HeapView) -> String {
         Some(0) => format!("{of} of compaction saved nothing"),
         Some(saved) => {
             let save = if passes == 1 { "saves" } else { "save" };
-            format!("{of} of compaction {save} {} and could not get at it", size(saved))
+            format!(
+                "{of} of compaction {save} {} and did not get at it: while a program works they take little of its time",
+                size(saved)
+            )
         }
     }
 }

@@ -115,8 +115,13 @@ fn a_file_that_was_read_once_is_no_finding_and_memory_that_has_a_name_is() {
 fn what_was_given_back_is_not_cold() {
     let mut events = cold_program();
     events.push(allocated(INTERVAL * 70, COLD, None, 0));
-    let found = findings_of(&events);
-    assert!(found.iter().all(|finding| finding.subject != "cold"), "{found:?}");
+    let Conclusions { findings, inconclusive, .. } =
+        conclusions_of(&events, &AccessSetup::default(), None);
+    assert!(findings.iter().all(|finding| finding.subject != "cold"), "{findings:?}");
+    // Since when it was not used by then is another question, and not denied.
+    let whats: Vec<_> = inconclusive.iter().map(|inconclusive| inconclusive.what).collect();
+    assert_eq!(whats, ["what memory was cold before it was freed"], "{inconclusive:?}");
+    assert!(inconclusive[0].why.starts_with("99.0 MiB of the 100.0 MiB"), "{inconclusive:?}");
 }
 
 #[test]

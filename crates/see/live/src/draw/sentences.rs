@@ -60,7 +60,8 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
             let compacts = sample.config.as_deref().is_some_and(|name| name.ends_with('y'));
             text += match compacts {
                 true => "; compaction merges such pages",
-                false => "; pagemill run --heap compact merges such pages",
+                false if rests(state) => "; pagemill run --heap compact merges such pages",
+                false => "; pagemill run --heap compact merges such pages once it rests",
             };
             return Some(Sentence { text, alert: true });
         }
@@ -86,7 +87,12 @@ pub fn memory_says(state: &State) -> Option<Sentence> {
                     "in whole pages, and it does not rest: pagemill run --heap compact"
                 }
                 true => "in whole pages, which it gives back later, if at all",
-                false => "in pieces of pages: pagemill run --heap compact merges such pages",
+                false if rests(state) => {
+                    "in pieces of pages: pagemill run --heap compact merges such pages"
+                }
+                false => {
+                    "in pieces of pages: pagemill run --heap compact merges such pages once it rests"
+                }
             };
             text += &format!(", {} of it free in {name}, most {lever}", size(kept));
             return Some(Sentence { text, alert: true });

@@ -136,11 +136,12 @@ impl<'a, M: Memory> Heap<'a, M> {
     fn walk(&mut self, fast: &[u64]) -> Option<(u64, (u64, FreeChunks))> {
         let Self { words, begins, end, .. } = self;
         let page = page_size() as u64;
-        let Range { start, end: last } = words.heap;
+        let start = words.heap.start;
         let fast = &fast[fast.partition_point(|chunk| *chunk < start)..];
         let mut starts = begins.clone().step_by(16);
         let free = starts.find_map(|at| walk(at..*end, page, fast, |at| words.word(at)))?;
-        Some((start, (last - start, free)))
+        // What is mapped behind its end it has given back.
+        Some((start, (*end - start, free)))
     }
 }
 

@@ -18,7 +18,7 @@ impl Lever for Arenas {
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {
-        target.may_preload().map(|()| Start::with("MALLOC_ARENA_MAX", "1"))
+        target.may_set_malloc().map(|()| Start::with("MALLOC_ARENA_MAX", "1"))
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

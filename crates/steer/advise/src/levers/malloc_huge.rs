@@ -21,7 +21,7 @@ impl Lever for MallocHuge {
         match target.thp.as_deref() {
             Some("madvise") => {
                 let huge = "glibc.malloc.hugetlb=1";
-                target.may_preload().map(|()| Start::added("GLIBC_TUNABLES", ":", huge))
+                target.may_set_malloc().map(|()| Start::added("GLIBC_TUNABLES", ":", huge))
             }
             Some("always") => Err("the system gives huge pages without being asked".into()),
             _ => Err("transparent huge pages are off on this system".into()),

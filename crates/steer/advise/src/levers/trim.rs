@@ -19,7 +19,7 @@ impl Lever for Trim {
     }
 
     fn start(&self, target: &Target) -> Result<Start, String> {
-        target.may_preload().map(|()| Start::with("MALLOC_TRIM_THRESHOLD_", "131072"))
+        target.may_set_malloc().map(|()| Start::with("MALLOC_TRIM_THRESHOLD_", "131072"))
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {

@@ -23,8 +23,8 @@ impl Runs<'_> {
     }
 }
 
-/// Runs of each arm for an interval of `worth` to each side of their ratio, where runs of the same differ by `noise` (of
-/// a logarithm).
+/// Runs of each arm for an interval of `worth` to each side of their ratio, where runs of the same differ by `noise`
+/// (of a logarithm).
 pub(crate) fn runs_to_tell(worth: f64, noise: f64) -> f64 {
     let error = worth.abs().ln_1p() / Z;
     (PI * (noise / error).powi(2)).ceil()
