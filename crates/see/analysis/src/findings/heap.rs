@@ -212,7 +212,8 @@ fn compaction(view: &HeapView) -> String {
         Some(saved) => {
             let save = if passes == 1 { "saves" } else { "save" };
             format!(
-                "{of} of compaction {save} {} and did not get at it: while a program works they take little of its time",
+                "{of} of compaction {save} {} and did not get at it: while a program works they take little of its \
+                 time",
                 size(saved)
             )
         }
