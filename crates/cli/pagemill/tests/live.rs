@@ -220,12 +220,16 @@ fn the_heap_of_a_process_that_rests_is_not_touched_though_it_is_read() {
     let mut child = live.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = std::io::BufReader::new(child.stdout.take().unwrap());
     let (mut warm, mut says) = (Vec::new(), String::new());
-    for line in out.lines().take(16) {
+    // On a busy machine a first window takes many frames.
+    for line in out.lines().take(150) {
         let frame: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
         let regions = frame["heat"]["regions"].as_array().unwrap();
         let heap = regions.iter().find(|region| region["name"] == "[heap]");
         warm.extend(heap.and_then(|heap| heap["warm_bytes"].as_u64()));
         says += &frame["says"].to_string();
+        if warm.len() > 8 {
+            break;
+        }
     }
     child.kill().unwrap();
     child.wait().unwrap();
