@@ -28,6 +28,9 @@ pub fn cycles() -> u64 {
 }
 
 /// CPU time of process `pid` so far, all threads, user and system (clock_getcpuclockid(3)).
+///
+/// # Errors
+/// There is no such process.
 pub fn of_process(pid: Pid) -> Result<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // The kernel's number for that clock.

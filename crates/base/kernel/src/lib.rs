@@ -70,6 +70,9 @@ impl Linux {
     }
 
     /// The kernel's release, such as `6.1.0-18-amd64`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn release(&self) -> Result<String> {
         self.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned())
     }

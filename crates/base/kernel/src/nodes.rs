@@ -65,6 +65,9 @@ impl Node {
 
 impl Linux {
     /// The nodes that have memory, in the order of their numbers. A kernel without NUMA has none.
+    ///
+    /// # Errors
+    /// A list of nodes or a node's file cannot be read, or is not of the form that is known.
     pub fn memory_nodes(&self) -> Result<Vec<Node>> {
         let ids = match present(self.read(format!("{NODES}/has_memory")))? {
             Some(list) => parse_list(&list)
@@ -86,6 +89,9 @@ impl Linux {
     }
 
     /// The physical addresses of a node's memory; there may be holes.
+    ///
+    /// # Errors
+    /// There is no such node, or the kernel does not tell where its memory is.
     pub fn node_addresses(&self, id: u32) -> Result<Range<u64>> {
         const BLOCK: &str = "/sys/devices/system/memory/block_size_bytes";
         let at = format!("{NODES}/node{id}");

@@ -13,6 +13,9 @@ pub const NO_WAIT: i32 = libc::O_NONBLOCK;
 
 /// Sleeps until one of `descriptors` can be read, a signal arrives, or `timeout` is over. Which it was is
 /// for the caller to see.
+///
+/// # Errors
+/// The kernel refuses to wait for one of them.
 pub fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
     let mut polled: Vec<_> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

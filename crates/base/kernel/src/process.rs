@@ -142,11 +142,17 @@ impl Status {
 
 impl Linux {
     /// Identity and CPU time of `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or the file is not of the form that is known.
     pub fn stat(&self, pid: Pid) -> Result<Stat> {
         self.parsed_stat(pid, parse_stat)
     }
 
     /// The same of a process that somebody named: one that is gone is an error in words for them.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] for a process that is not there; the file is not of the form that is known.
     pub fn living(&self, pid: Pid) -> Result<Stat> {
         self.stat(pid).map_err(|error| match error.kind() {
             Kind::NotFound | Kind::Gone => {
@@ -164,6 +170,9 @@ impl Linux {
     }
 
     /// Where the parts of the program that `pid` executes stand in its memory. The kernel tells who may trace it.
+    ///
+    /// # Errors
+    /// As of [`Linux::stat`].
     pub fn layout(&self, pid: Pid) -> Result<ProgramLayout> {
         self.parsed_stat(pid, parse_layout)
     }
@@ -185,6 +194,9 @@ impl Linux {
     }
 
     /// Memory and permissions of `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or the file lacks a line.
     pub fn status(&self, pid: Pid) -> Result<Status> {
         let text = self.read_of(pid, "status")?;
         parse_status(&text).ok_or_else(|| {
@@ -196,6 +208,9 @@ impl Linux {
     }
 
     /// All processes, in no particular order.
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
     pub fn processes(&self) -> Result<Vec<Pid>> {
         let proc = self.path("/proc");
         let entries =
@@ -204,6 +219,9 @@ impl Linux {
     }
 
     /// The process that thread `thread` belongs to.
+    ///
+    /// # Errors
+    /// The thread has ended, or the file does not say it.
     pub fn thread_group(&self, thread: Pid) -> Result<Pid> {
         let text = self.read_of(thread, "status")?;
         let number = text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
@@ -221,6 +239,9 @@ impl Linux {
 
     /// The numbers of thread `thread` in the PID namespaces that it is in: first as seen from here, last as it sees
     /// itself.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub fn numbers(&self, thread: Pid) -> Result<Vec<Pid>> {
         let text = self.read_of(thread, "status")?;
         let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -234,6 +255,9 @@ impl Linux {
 
     /// The children of `pid` now. Where the kernel has no `children` files
     /// (`CONFIG_PROC_CHILDREN`), all processes are asked for their parent.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] for a process that is not there; where all are asked, `/proc` cannot be listed.
     pub fn children(&self, pid: Pid) -> Result<Vec<Pid>> {
         let tasks = self.process_file(pid, "task");
         let entries = std::fs::read_dir(&tasks)
@@ -256,6 +280,9 @@ impl Linux {
     }
 
     /// The thread of the kernel with this name, if it is visible from this PID namespace.
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
     pub fn kernel_thread(&self, comm: &str) -> Result<Option<Pid>> {
         let is_it =
             |pid: &Pid| self.stat(*pid).is_ok_and(|stat| stat.kernel_thread && stat.comm == comm);
@@ -264,6 +291,9 @@ impl Linux {
 
     /// CPU time of a process with one thread, such as one of the kernel's: exact where the kernel
     /// keeps scheduler statistics, in clock ticks elsewhere.
+    ///
+    /// # Errors
+    /// The process has ended.
     pub fn thread_cpu(&self, pid: Pid) -> Result<Duration> {
         let exact = self.read_of(pid, "schedstat").ok();
         let exact = exact.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -423,6 +453,9 @@ pub struct DescriptorLimit {
 }
 
 /// How many descriptors process `pid` may have.
+///
+/// # Errors
+/// The process has ended, or may not be asked.
 pub fn descriptor_limit(pid: Pid) -> Result<DescriptorLimit> {
     limit(pid, libc::RLIMIT_NOFILE, None)
         .map(|limit| DescriptorLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
@@ -430,6 +463,9 @@ pub fn descriptor_limit(pid: Pid) -> Result<DescriptorLimit> {
 }
 
 /// Sets how many descriptors process `pid` may have.
+///
+/// # Errors
+/// The process has ended or may not be changed, or the limit is higher than the caller may set.
 pub fn set_descriptor_limit(pid: Pid, limit: DescriptorLimit) -> Result<()> {
     let limit = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
     self::limit(pid, libc::RLIMIT_NOFILE, Some(&limit))

@@ -102,6 +102,9 @@ pub fn said() -> Option<&'static str> {
 }
 
 /// The outcome of a verb that `wraps` a command: our own error is 125.
+///
+/// # Errors
+/// That of `outcome`, if it wraps no command.
 pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match outcome {
         Err(error) if wraps => {
@@ -113,6 +116,9 @@ pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<
 }
 
 /// The outcome of a verb for which a missing permission has a code of its own.
+///
+/// # Errors
+/// That of `outcome`, if it is not one of permission.
 pub fn permitted(outcome: anyhow::Result<Exit>) -> anyhow::Result<Exit> {
     match outcome {
         Err(error) if kind(&error) == Some(Kind::Permission) => {

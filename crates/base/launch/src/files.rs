@@ -176,6 +176,9 @@ pub fn shown(path: &Path) -> String {
 }
 
 /// Writes a whole file.
+///
+/// # Errors
+/// As of [`NewFile::create`] and [`NewFile::finish`]; it cannot be written.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>, replaces: bool) -> Result<()> {
     let mut file = NewFile::create(path, replaces)?;
     file.write_all(bytes.as_ref()).with_context(|| format!("cannot write {}", path.display()))?;

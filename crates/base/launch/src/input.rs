@@ -10,6 +10,9 @@ use anyhow::{Context, Result, ensure};
 const LONGEST: u64 = 1 << 20;
 
 /// The text of a file, which is refused where it has no end (`/dev/zero`) or is no text.
+///
+/// # Errors
+/// It cannot be read, is longer than 1 MiB, or is no text.
 pub fn text(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     File::open(path)

@@ -34,6 +34,9 @@ struct Part {
 
 impl Parts {
     /// Opens it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();

@@ -208,6 +208,9 @@ const DIRECTORIES: [&str; 7] = [
 ];
 
 /// The library of the distribution that has one of these file names; or that it is not there, and how to get it.
+///
+/// # Errors
+/// It is not there: how to get it.
 pub fn distributed(what: &str, package: &str, files: &[&str]) -> Result<PathBuf, String> {
     files
         .iter()

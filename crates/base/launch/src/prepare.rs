@@ -23,6 +23,9 @@ pub enum Prepared {
 
 /// Makes the command that runs `command` under the heap in the configuration `config`, after
 /// finding out whether that can work. An error is 125 for a wrapper.
+///
+/// # Errors
+/// No program is named, or there is no library.
 pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
     let prepared = preloaded(command, library::find_heap)?;
     Ok(match prepared {
@@ -36,6 +39,9 @@ pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
 
 /// Makes the command that runs `command` with its own malloc, whose free memory is given back while it rests, after
 /// finding out whether that can work. An error is 125 for a wrapper.
+///
+/// # Errors
+/// As of [`prepare`].
 pub fn trimmed(command: &[OsString]) -> Result<Prepared> {
     preloaded(command, library::find_trim)
 }
@@ -74,6 +80,9 @@ fn preloaded(command: &[OsString], find: impl Fn() -> Result<PathBuf>) -> Result
 
 /// Makes the command that runs `command` as it is, after finding its file. An error is 125 for a
 /// wrapper.
+///
+/// # Errors
+/// No program is named.
 pub fn plain(command: &[OsString]) -> Result<Prepared> {
     let [name, rest @ ..] = command else {
         anyhow::bail!("no program is named");

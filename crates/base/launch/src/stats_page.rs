@@ -130,8 +130,9 @@ impl Snapshot {
 impl Page {
     /// Copies the page. `None` means that the library is loaded but its heap has not started.
     ///
-    /// Fails with [`Kind::Gone`] when the process has ended, [`Kind::Permission`] when the caller may
-    /// not look into it, and [`Kind::Malformed`] when something else is at this address now.
+    /// # Errors
+    /// [`Kind::Gone`] when the process has ended, [`Kind::Permission`] when the caller may not look into it, and
+    /// [`Kind::Malformed`] when something else is at this address now.
     pub fn read(&self) -> pagemill_kernel::Result<Option<Snapshot>> {
         let mut bytes = [0; size_of::<StatsPage>()];
         process_vm::read(self.pid, self.address, &mut bytes[..HEADER])?;

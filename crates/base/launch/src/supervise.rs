@@ -21,6 +21,9 @@ pub trait Companion {
     fn watch(&mut self, pid: Pid);
 
     /// Looks once; returns how long to wait before the next look.
+    ///
+    /// # Errors
+    /// The program cannot be governed any more: it goes on without.
     fn tick(&mut self) -> Result<Duration>;
 
     /// This signal was sent to us, and so to the program.
@@ -30,14 +33,23 @@ pub trait Companion {
     fn never_started(&mut self) {}
 
     /// The program is being stopped.
+    ///
+    /// # Errors
+    /// As of [`Companion::tick`].
     fn rest(&mut self) -> Result<()>;
 
     /// The program has ended: puts everything back.
+    ///
+    /// # Errors
+    /// Something could not be put back.
     fn stop(self) -> Result<()>;
 }
 
 /// Holds the signals that [`supervise`] passes on, from before a companion changes a setting: one that came in between
 /// would end this process with the setting changed.
+///
+/// # Errors
+/// As of [`Signals::block`].
 pub fn hold_signals() -> Result<Signals> {
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::SENT_TO_PROGRAMS);
@@ -53,6 +65,9 @@ fn end(companion: impl Companion) {
 }
 
 /// Runs the program as a child in the same process group, beside its companion.
+///
+/// # Errors
+/// The program or signals cannot be waited for; what the companion cannot do is said, and is no error.
 pub fn supervise<C: Companion>(
     mut command: Command,
     path: &Path,
@@ -77,6 +92,9 @@ pub fn supervise<C: Companion>(
 
 /// Waits for a child, with a look at it every `pause`, and passes signals on until it has ended. `try_wait` is
 /// [`Child::try_wait`], or does it.
+///
+/// # Errors
+/// As of `try_wait`; the kernel refuses to wait for signals.
 pub fn pass_on(
     signals: &Signals,
     child: Pid,

@@ -218,6 +218,9 @@ pub struct FileWriter<W: std::io::Write + Send, R: Row>(SerializedFileWriter<W>,
 
 impl<W: std::io::Write + Send, R: Row> FileWriter<W, R> {
     /// A file that is written to `to`.
+    ///
+    /// # Errors
+    /// It cannot be written.
     pub fn create(to: W) -> Outcome<Self> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
@@ -233,11 +236,17 @@ impl<W: std::io::Write + Send, R: Row> FileWriter<W, R> {
     }
 
     /// Adds rows, as a group that is read as one.
+    ///
+    /// # Errors
+    /// They cannot be written.
     pub fn write(&mut self, rows: &[R]) -> Outcome<()> {
         write_group(&mut self.0, rows).map_err(plain)
     }
 
     /// Completes the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
     pub fn finish(self) -> Outcome<W> {
         self.0.into_inner().map_err(|error| plain(error.into()))
     }

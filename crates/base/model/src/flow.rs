@@ -7,6 +7,9 @@ use crate::tiers::{TierDecision, TierOutcome, TierView};
 /// Where events come from: a running system, or a recording that is read again.
 pub trait Source {
     /// The next event; `None` when there are no more. Stamps do not decrease.
+    ///
+    /// # Errors
+    /// What the events come from cannot be read.
     fn next_event(&mut self) -> Result<Option<Event>>;
 }
 
@@ -23,6 +26,9 @@ pub trait Fold {
     fn view(&self) -> Self::View;
 
     /// Folds all that is left in a source.
+    ///
+    /// # Errors
+    /// As of [`Source::next_event`].
     fn drain(&mut self, source: &mut dyn Source) -> Result<()> {
         while let Some(event) = source.next_event()? {
             self.event(&event);

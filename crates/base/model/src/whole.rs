@@ -14,6 +14,9 @@ pub const TEXT: u64 = 64 << 20;
 pub const DATA: u64 = 4 << 30;
 
 /// The bytes of a file, or an error if they are more than `most`, as those of `/dev/zero` are.
+///
+/// # Errors
+/// It cannot be read, or is longer.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -25,6 +28,9 @@ pub fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
 }
 
 /// The same, or an error if it is no regular file.
+///
+/// # Errors
+/// As of [`read`]; it is no regular file.
 pub fn regular(path: &Path, most: u64) -> Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "it is no regular file"));
@@ -58,6 +64,9 @@ pub fn text(path: &Path) -> Result<String> {
 ///
 /// The parts and the header of a recording have the permissions of the umask, and are not waited for until the disk has
 /// them: their checksums say what a crash left whole.
+///
+/// # Errors
+/// It cannot be written or renamed.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let fresh = path.with_extension(format!("{}.{FRESH}", std::process::id()));
     put(path, &fresh, |file| {

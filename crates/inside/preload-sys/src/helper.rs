@@ -62,7 +62,10 @@ impl Helper {
         self.state.compare_exchange(OFF, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Starts the thread, for whoever has [claimed](Self::claim) it; an error number otherwise.
+    /// Starts the thread, for whoever has [claimed](Self::claim) it.
+    ///
+    /// # Errors
+    /// The error number of the kernel's.
     ///
     /// # Safety
     /// `run` uses no thread-local storage, so it keeps to system calls; the caller's claim succeeded.
@@ -99,6 +102,9 @@ impl Helper {
     /// The thread's first act. Its descriptor table is shared until here: without one of its own it would keep the
     /// program's pipes and sockets open; then, an error number, rather no helper. A directory of its own, too: the
     /// program's may be unmounted once the program has left it; whoever shares its own with the program unshares first.
+    ///
+    /// # Errors
+    /// The error number of the kernel's.
     pub fn enter(&self, name: &core::ffi::CStr) -> Result<(), isize> {
         let left = sys::leave_descriptors();
         if sys::failed(left) {

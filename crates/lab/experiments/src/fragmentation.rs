@@ -428,7 +428,7 @@ fn bring_about(
     Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
 }
 
-/// Runs a program once, and returns what [`counters`] measures of a run.
+/// Runs a program once, and returns what is measured of a run.
 fn once(
     linux: &Linux,
     executable: &Path,

@@ -160,6 +160,9 @@ impl Options {
     }
 
     /// Some programs, some arms.
+    ///
+    /// # Errors
+    /// There is no program or arm of a name.
     pub fn only(&mut self, names: Option<&[String]>, arms: Option<&[String]>) -> Result<()> {
         if let Some(names) = names {
             self.programs = chosen("program", &programs(), names)?;

@@ -40,6 +40,9 @@ pub fn key(seed: u64, number: u64) -> [u8; 16] {
 
 /// Sends a phase in pipelines of `pipeline` commands. Numbers of keys start at `first`, so that
 /// phases do not overwrite each other.
+///
+/// # Errors
+/// The server cannot be written to or read from, or answers with an error.
 pub fn insert<S: Read + Write>(
     client: &mut Client<S>,
     phase: Phase,

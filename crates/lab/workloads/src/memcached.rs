@@ -31,6 +31,9 @@ pub(crate) fn line(stream: &mut impl BufRead) -> io::Result<String> {
 }
 
 /// The reply to `get key`: the value, if there is one.
+///
+/// # Errors
+/// The stream cannot be read, or it is no such reply.
 pub fn read_value(stream: &mut impl BufRead, key: &str) -> io::Result<Option<Vec<u8>>> {
     let head = line(stream)?;
     let Some(rest) = head.strip_prefix("VALUE ") else {
@@ -55,6 +58,9 @@ pub fn read_value(stream: &mut impl BufRead, key: &str) -> io::Result<Option<Vec
 }
 
 /// The reply to `set`: an error unless the value was stored.
+///
+/// # Errors
+/// As of [`read_value`]; it was not stored.
 pub fn read_stored(stream: &mut impl BufRead) -> io::Result<()> {
     match line(stream)?.as_str() {
         "STORED" => Ok(()),
@@ -63,6 +69,9 @@ pub fn read_stored(stream: &mut impl BufRead) -> io::Result<()> {
 }
 
 /// The reply to `stats`: names and values, in the server's order.
+///
+/// # Errors
+/// As of [`read_value`]; it has no end.
 pub fn read_stats(stream: &mut impl BufRead) -> io::Result<Vec<(String, String)>> {
     let mut figures = Vec::new();
     loop {

@@ -41,6 +41,9 @@ pub struct Client<S> {
 impl Client<UnixStream> {
     /// Connects to the server's Unix socket. A reply that takes longer than `patience` is an
     /// error.
+    ///
+    /// # Errors
+    /// Nobody listens there.
     pub fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
@@ -66,6 +69,9 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Sends what was pushed and hands each reply to `take`, in order.
+    ///
+    /// # Errors
+    /// The server cannot be written to or read from, or a reply is malformed or takes too long.
     pub fn flush(&mut self, mut take: impl FnMut(Reply)) -> io::Result<()> {
         self.stream.get_mut().write_all(&self.requests)?;
         self.requests.clear();
@@ -77,6 +83,9 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Sends one command and returns its reply; an error reply is an [`io::Error`].
+    ///
+    /// # Errors
+    /// As of [`Client::flush`]; it is answered with an error.
     pub fn command(&mut self, command: &[&[u8]]) -> io::Result<Reply> {
         self.push(command);
         let mut last = None;
@@ -92,6 +101,9 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// The fields of `INFO section`, as the server prints them.
+    ///
+    /// # Errors
+    /// As of [`Client::command`].
     pub fn info(&mut self, section: &str) -> io::Result<Vec<(String, String)>> {
         match self.command(&[b"INFO", section.as_bytes()])? {
             Reply::Bulk(Some(bytes)) => Ok(String::from_utf8_lossy(&bytes)
@@ -109,6 +121,9 @@ fn broken(what: impl std::fmt::Display) -> io::Error {
 }
 
 /// Reads one reply.
+///
+/// # Errors
+/// The stream cannot be read, or it is no reply.
 pub fn read_reply(stream: &mut impl BufRead) -> io::Result<Reply> {
     read_nested(stream, 8)
 }

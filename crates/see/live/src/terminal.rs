@@ -242,12 +242,18 @@ fn file() -> Result<File> {
 }
 
 /// Whether the screen can be shown here; an error says why not.
+///
+/// # Errors
+/// There is no terminal, or it cannot be opened.
 pub fn check() -> Result<()> {
     file().map(drop)
 }
 
 /// Shows the feed until its user quits, or a signal asks to. Nothing else ends it: the last frame of what has ended
 /// stays.
+///
+/// # Errors
+/// The terminal cannot be set up, or signals not be waited for.
 pub fn watch(
     feed: &mut dyn Feed,
     state: &mut State,

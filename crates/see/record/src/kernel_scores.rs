@@ -18,6 +18,9 @@ pub struct ScoreCheck {
 }
 
 /// Compares until `wanted` scores have been; `at` hears how many were. Those that differ are said. Needs root.
+///
+/// # Errors
+/// The caller is not root, or a file of the kernel cannot be read.
 pub fn check(linux: &Linux, wanted: u64, mut at: impl FnMut(u64)) -> Result<ScoreCheck> {
     let files = Extfrag::open(linux)?;
     let mut all = ScoreCheck::default();

@@ -29,7 +29,9 @@ pub const EXACT: &str = "exact";
 
 /// Runs a program with these words in the emulator of the exact back end, and that under the back end by faults: two
 /// recordings of one run, [`FAULTS`] and [`EXACT`] in `directory`. How it ended.
-/// Fails where it cannot be started, or not recorded by both.
+///
+/// # Errors
+/// It cannot be started, or not be recorded by both.
 pub fn record(
     (path, arguments): (&Path, &[OsString]),
     (interval, events): (Duration, Option<FaultSource>),

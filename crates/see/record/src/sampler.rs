@@ -48,7 +48,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to look at `pid`. Fails if there is no such process.
+    /// Begins to look at `pid`.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] if there is no such process; it may not be looked into.
     pub fn attach(linux: Linux, pid: Pid) -> Result<Self> {
         let stat = linux.stat(pid).map_err(|error| match error.kind() {
             Kind::NotFound | Kind::Gone => Error::new(
@@ -116,8 +119,10 @@ impl Sampler {
         self.not_measured.iter().map(entry).collect()
     }
 
-    /// One sample; `None` once the process has ended. Fails only when the process may not be looked
-    /// into at all.
+    /// One sample; `None` once the process has ended.
+    ///
+    /// # Errors
+    /// The process may not be looked into at all.
     pub fn sample(&mut self) -> Result<Option<HeapSample>> {
         let stat = match self.linux.stat(self.pid) {
             Ok(stat) if stat.started == self.started && !matches!(stat.state, 'Z' | 'X') => stat,

@@ -96,7 +96,9 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of two recordings, with names left out if they are to be passed on.
-    /// Fails where one is none.
+    ///
+    /// # Errors
+    /// One is no recording, or damaged.
     pub fn read(before: &Path, after: &Path, redact: bool) -> Result<Self> {
         let (before, after) = (read_side(before, redact)?, read_side(after, redact)?);
         Ok(Self { figures: pairs(&before, &after), objects: changes(&before, &after) })

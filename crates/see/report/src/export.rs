@@ -47,8 +47,10 @@ pub const FORMATS: &[Format] = &[
 
 /// Writes a recording, of which nothing was read yet, to `output`; what was written, in words. `mhz`: cycles in a
 /// microsecond, for a format that has cycles.
-/// Fails where the recording does not have what the format holds, or is damaged; the file is there and is not to be
-/// replaced, or cannot be written.
+///
+/// # Errors
+/// The recording does not have what the format holds, or is damaged; the file is there and is not to be replaced, or
+/// cannot be written.
 pub fn write(
     reader: &mut Reader,
     recording: &Path,

@@ -78,7 +78,8 @@ impl Exporter {
     /// Will look at these. `timed`: time the page faults of named processes, from now on. Each page ends with
     /// `further` metrics.
     ///
-    /// Fails if a named process is not there, or may not be looked into.
+    /// # Errors
+    /// A named process is not there, or may not be looked into.
     pub fn new(
         linux: &Linux,
         which: ExportScope,

@@ -240,7 +240,9 @@ pub fn json(look: &FreeMemory) -> Value {
 }
 
 /// What [`json`] was made of; only what the tables of two moments need.
-/// Fails where it is no such text.
+///
+/// # Errors
+/// It is no such text.
 pub fn parse(text: &str) -> Result<FreeMemory> {
     let expected = "expected what pagemill frag show --json printed";
     let value: Value = serde_json::from_str(text).context(expected)?;

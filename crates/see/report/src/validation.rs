@@ -13,7 +13,9 @@ use crate::draw::text;
 
 /// Holds the two recordings in `directory` against each other; the flag says whether both are there as they were
 /// written.
-/// Fails where they are no recordings, or tell of more pages than are looked at.
+///
+/// # Errors
+/// They are no recordings, or tell of more pages than are looked at.
 pub fn validate(directory: &Path, redact: bool) -> Result<(ValidationView, bool)> {
     let mut exact = recording(&directory.join(EXACT), redact)?;
     let mut faults = recording(&directory.join(FAULTS), redact)?;

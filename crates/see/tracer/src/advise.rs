@@ -77,6 +77,9 @@ pub struct ChunkUse {
 /// Who watches a run from outside, by means of its own.
 pub trait Watch {
     /// The command is there, suspended before its first instruction.
+    ///
+    /// # Errors
+    /// What the command is not to go on with.
     fn suspended(&mut self, pid: Pid) -> Result<()>;
     /// Hands on the accesses since it was last asked: process and address.
     fn accesses(&mut self, each: &mut dyn FnMut(Pid, u64));
@@ -167,6 +170,9 @@ struct Command<'a> {
 /// Runs `path` with these arguments (the first is its name) and environment, its standard input empty and its output
 /// dropped, with the chosen chunks on huge pages. A signal other than SIGCHLD ends it. `Err` of the inner result: it
 /// cannot be executed.
+///
+/// # Errors
+/// The command cannot be traced, or as of [`Watch::suspended`].
 pub fn run(
     linux: &Linux,
     (path, arguments, environment): (&CString, &[CString], &[CString]),

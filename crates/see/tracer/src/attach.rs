@@ -67,6 +67,9 @@ fn refuse(linux: &Linux, pid: Pid) -> Result<Option<Error>> {
 
 impl Tracer {
     /// Takes over process `pid`, which runs on.
+    ///
+    /// # Errors
+    /// The process has ended or may not be traced, or no way to trace it works here.
     pub fn attach(linux: Linux, options: Options, pid: Pid) -> Result<Self> {
         match refuse(&linux, pid)? {
             None => {}

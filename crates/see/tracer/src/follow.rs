@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_secs(1);
 impl Tracer {
     /// Starts `path` with these arguments (the first is its name) and environment, traced. `Err` of the
     /// inner result: it cannot be executed, and why.
+    ///
+    /// # Errors
+    /// The program cannot be traced.
     pub fn launch(
         linux: Linux,
         options: Options,
@@ -68,6 +71,9 @@ impl Tracer {
     /// Traces until the program has ended, or is let go: after the time that the options say, or, where it
     /// was not started here, by a signal that asks for it. Other signals than SIGCHLD are handed to a
     /// program that was started here. Where tracing fails the program is let go, and runs on by itself.
+    ///
+    /// # Errors
+    /// Tracing failed, or what the sink returned.
     pub fn run(&mut self, signals: &Signals, sink: &mut dyn Sink) -> Result<Ended> {
         if let Some(paged) = self.paged.take() {
             return self.run_from_outside(paged, signals, sink);

@@ -77,18 +77,30 @@ pub type SinkResult = std::result::Result<(), Stopped>;
 /// Who takes what the tracer finds; what it has no use for it need not name.
 pub trait Sink {
     /// A fault: the first access to a page in an interval, or its first write.
+    ///
+    /// # Errors
+    /// What ends the tracing.
     fn access(&mut self, _access: &Access) -> SinkResult {
         Ok(())
     }
     /// The end of an interval of a process.
+    ///
+    /// # Errors
+    /// What ends the tracing.
     fn interval(&mut self, _interval: Interval) -> SinkResult {
         Ok(())
     }
     /// A process is traced from now on; its memory was laid out like this.
+    ///
+    /// # Errors
+    /// What ends the tracing.
     fn process(&mut self, _pid: Pid, _mappings: &[Mapping]) -> SinkResult {
         Ok(())
     }
     /// A process forked a child, which is traced from now on; its memory is laid out like its parent's.
+    ///
+    /// # Errors
+    /// What ends the tracing.
     fn forked(&mut self, _parent: Pid, _child: Pid) -> SinkResult {
         Ok(())
     }

@@ -186,6 +186,9 @@ impl Tracer {
     }
 
     /// Accesses that were lost so far.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
     pub fn lost(&self) -> Result<u64> {
         match &self.events {
             Events::None => Ok(self.lost),

@@ -164,6 +164,9 @@ fn of_file(path: &Path) -> Option<Calibration> {
 
 /// The costs of this boot on file. Pages of 64 KiB have a cost only while the system gives them; costs that lack it
 /// then are of no use.
+///
+/// # Errors
+/// The kernel does not name this boot.
 pub fn on_file(linux: &Linux) -> Result<Option<Calibration>> {
     let boot = linux.boot()?;
     let medium = linux.thp_medium().is_some_and(|choice| choice.active != "never");
@@ -183,11 +186,17 @@ impl Calibration {
 }
 
 /// The last costs of this boot; measured now if there are none.
+///
+/// # Errors
+/// As of [`on_file`]; they cannot be measured.
 pub fn latest(linux: &Linux) -> Result<Calibration> {
     on_file(linux)?.map_or_else(|| measure(linux), Ok)
 }
 
 /// The costs of this hour: those on file, or measured now. `fresh` measures in any case.
+///
+/// # Errors
+/// As of [`latest`].
 pub fn calibrate(linux: &Linux, fresh: bool) -> Result<Calibration> {
     let known = on_file(linux)?.filter(|known| !fresh && !known.is_old());
     known.map_or_else(|| measure(linux), Ok)

@@ -113,6 +113,9 @@ pub fn decide(
 }
 
 /// The view in a row; the error names the column that is missing or has a word that no one knows.
+///
+/// # Errors
+/// The column that is missing, or has a word that no one knows.
 pub fn view(row: &HugeDecision) -> Result<View, String> {
     fn word<T: Copy>(
         column: &str,
@@ -164,6 +167,9 @@ pub fn view(row: &HugeDecision) -> Result<View, String> {
 }
 
 /// Decides a recorded decision again and says how the outcome differs; `None` if it does not.
+///
+/// # Errors
+/// As of [`view`]; the policy is not known.
 pub fn replay(row: &HugeDecision) -> Result<Option<String>, String> {
     let name = row.policy.as_deref().ok_or("policy is absent")?;
     let policy = find(name)

@@ -84,6 +84,9 @@ pub enum Start {
 
 impl Governor {
     /// Borrows `ksmd`. Needs root.
+    ///
+    /// # Errors
+    /// The caller is not root, or the kernel has no KSM.
     pub fn start(linux: &Linux) -> Result<Start> {
         Ok(match Loan::take(linux, &loan::directory(linux))? {
             TakeOutcome::Running(_) => Start::Running,

@@ -18,6 +18,9 @@ const COMPACT_PATIENCE: Duration = Duration::from_secs(60);
 const START_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The program that runs under the wrapper `pid`: the topmost one that has a heap.
+///
+/// # Errors
+/// None comes up within some seconds, or the wrapper ends.
 pub fn under_wrapper(linux: &Linux, pid: Pid) -> Result<Pid> {
     let begun = Instant::now();
     loop {
@@ -39,6 +42,9 @@ pub fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
 }
 
 /// Asks the heap of a process, whose statistics are on this page, for a pass and waits for it; what it gained.
+///
+/// # Errors
+/// The process has ended, its heap has not started or does not compact, or no pass ends in time.
 pub fn compact(page: &Page, pid: Pid) -> Result<String> {
     let Some(before) = page.read()? else {
         bail!("the heap of process {pid} has not started: there is nothing to compact")

@@ -54,6 +54,9 @@ impl TimeMeasure {
 }
 
 /// A profile from a file; an error names file, line and column.
+///
+/// # Errors
+/// It cannot be read, or is no profile: file, line and column.
 pub fn read_profile(path: &Path) -> Result<Profile> {
     let bytes = pagemill_model::whole::read(path, pagemill_model::whole::TEXT)
         .with_context(|| format!("cannot read {}", path.display()))?;

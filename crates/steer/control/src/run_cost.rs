@@ -55,6 +55,9 @@ impl Opened {
 }
 
 /// Whether the processor counts for this user: the counter of its cycles, or why there is none.
+///
+/// # Errors
+/// Why there is none.
 pub fn processor() -> pagemill_kernel::Result<Event> {
     Event::open(&Attributes::counting(Counter::Cycles).user_only(), Target::Thread(Pid(0)))
 }
@@ -77,6 +80,9 @@ pub struct Timed<W> {
 
 /// Runs a command, which `wait` waits for, beside `watch`, which is told its number and when it is over; `None` of it
 /// where no other thread can be started. The inner error is that it cannot be executed.
+///
+/// # Errors
+/// The command cannot be suspended, or what `wait` returned.
 pub fn timed<W, M: Send>(
     command: Command,
     watch: impl FnOnce(Pid, &AtomicBool) -> M + Send,
@@ -117,6 +123,9 @@ pub fn timed<W, M: Send>(
 
 /// Runs a command, which `wait` waits for, and returns what was measured and how it ended. The inner error is that it
 /// cannot be executed.
+///
+/// # Errors
+/// As of [`timed`]; the counters cannot be read.
 pub fn measured(
     linux: &Linux,
     command: Command,

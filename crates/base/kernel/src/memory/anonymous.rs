@@ -49,6 +49,9 @@ pub struct Anonymous {
 
 impl Anonymous {
     /// Maps `length` bytes, readable and writable, that start at a multiple of a huge page plus `offset`.
+    ///
+    /// # Errors
+    /// There is no address space left, or the kernel refuses so much.
     pub fn map(length: usize, offset: usize) -> Result<Self> {
         let mapped_length = length + HUGE + offset;
         let mapped = Mapped::anonymous(mapped_length, libc::MAP_NORESERVE)
@@ -83,6 +86,9 @@ impl Anonymous {
     }
 
     /// Gives advice for a part. The content is lost only with [`Advice::DontNeed`].
+    ///
+    /// # Errors
+    /// The kernel does not know the advice, or cannot follow it.
     pub fn advise(&self, offset: usize, length: usize, advice: Advice) -> Result<()> {
         let at = self.checked(offset, length) - self.mapped.address() as usize;
         self.mapped.advise_on(at, length, advice.number()).map_err(|error| {
@@ -116,6 +122,9 @@ impl Anonymous {
 
     /// Moves the first huge page of this area over the part at `offset` of another one; what was there is gone, and
     /// here zeros remain (Linux 5.7).
+    ///
+    /// # Errors
+    /// The kernel is older, or has no memory for the page tables.
     pub fn remap(&self, target: &Self, offset: usize) -> Result<()> {
         let from = self.checked(0, HUGE);
         let to = target.checked(offset, HUGE);
@@ -140,6 +149,9 @@ impl Anonymous {
 /// Touches so many bytes, on huge pages or on base pages, and gives them back, so that the host of a virtual machine
 /// has provided them: free memory that the host has taken (a balloon, free page reporting) costs ten to fifty times as
 /// much at its first touch, and the kernel hands out first what was given back last.
+///
+/// # Errors
+/// As of [`Anonymous::map`] and [`Anonymous::advise`].
 pub fn warm(length: usize, huge: bool) -> Result<()> {
     let (advice, step) = if huge { (Advice::Huge, HUGE) } else { (Advice::NoHuge, PAGE) };
     let area = Anonymous::map(length, 0)?;

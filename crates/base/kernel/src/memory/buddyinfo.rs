@@ -24,6 +24,9 @@ pub struct FreeBlocks {
 
 impl Linux {
     /// The free blocks of every zone that has memory, in the kernel's order.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line of it is not of the form that is known.
     pub fn buddyinfo(&self) -> Result<Vec<FreeBlocks>> {
         let text = self.read(PATH)?;
         let line = |line: &str| {

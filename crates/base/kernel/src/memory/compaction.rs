@@ -60,21 +60,33 @@ pub enum Cache {
 
 impl Linux {
     /// Whether this process may compact: tried by opening the file for writing.
+    ///
+    /// # Errors
+    /// It may not, or this kernel has no compaction.
     pub fn may_compact(&self) -> Result<()> {
         self.may_write(COMPACT)
     }
 
     /// Compacts every zone. Comes back when the kernel is done or has given up.
+    ///
+    /// # Errors
+    /// As of [`Linux::may_compact`].
     pub fn compact_memory(&self) -> Result<()> {
         self.write(COMPACT, "1").map_err(root)
     }
 
     /// Huge pages in the reserved pool.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no number.
     pub fn reserved_huge_pages(&self) -> Result<u64> {
         self.read_number(RESERVED_HUGE_PAGES)
     }
 
     /// Drops clean caches.
+    ///
+    /// # Errors
+    /// The caller is not root.
     pub fn drop_caches(&self, cache: Cache) -> Result<()> {
         let which = match cache {
             Cache::Pages => "1",
@@ -100,6 +112,9 @@ impl Linux {
 
     /// Frees what the lists of the processors hold beyond what they may: all of it while
     /// [`HIGH_FRACTION`] is [`NOTHING_KEPT`].
+    ///
+    /// # Errors
+    /// The counters cannot be refreshed, or `/proc/zoneinfo` not be read.
     pub fn refresh_lists(&self) -> Result<()> {
         let (mut hidden, mut in_vain) = (self.hidden_pages()?.unwrap_or(0), 0);
         for _ in 0..REFRESHES {
@@ -116,6 +131,9 @@ impl Linux {
 
     /// Frees the pages on the lists of the processors; `directory` is where the journal lives. Returns
     /// how many were hidden before and after; absent where `/proc/zoneinfo` is.
+    ///
+    /// # Errors
+    /// The setting cannot be borrowed or given back, or as of [`Linux::refresh_lists`].
     pub fn drain_lists(&self, directory: &Path) -> Result<(Option<u64>, Option<u64>)> {
         let before = self.hidden_pages()?;
         let loan = Loan::files(self, directory, LISTS_LOAN, &[HIGH_FRACTION])?;

@@ -37,6 +37,9 @@ pub struct Extfrag {
 
 impl Extfrag {
     /// Finds the files. Needs root.
+    ///
+    /// # Errors
+    /// The kernel has no debugfs, or the caller is not root.
     pub fn open(linux: &Linux) -> Result<Self> {
         let mounted = linux.path(DIRECTORY);
         match std::fs::read_dir(&mounted) {
@@ -60,11 +63,17 @@ impl Extfrag {
     }
 
     /// The unusable free space index of each zone and order.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of the form that is known.
     pub fn unusable(&self) -> Result<Vec<Scores>> {
         read(&self.unusable)
     }
 
     /// The external fragmentation index of each zone and order.
+    ///
+    /// # Errors
+    /// As of [`Extfrag::unusable`].
     pub fn external(&self) -> Result<Vec<Scores>> {
         read(&self.external)
     }

@@ -42,6 +42,9 @@ unsafe impl Send for HugeArea {}
 impl HugeArea {
     /// Address space for `count` huge pages of `huge_size` bytes, for which the kernel is advised to use
     /// huge pages. None is present.
+    ///
+    /// # Errors
+    /// The size overflows, there is no address space left, or the kernel has no huge pages.
     pub fn map(count: usize, huge_size: usize) -> Result<Self> {
         let failed = |error| Error::io("map", format_args!("{count} huge pages"), error);
         let overflow = || Error::new(crate::Kind::OutOfMemory, "map", count, "the size overflows");
@@ -61,6 +64,9 @@ impl HugeArea {
 
     /// Writes one byte to huge page `index`, and says whether all of it is present after that: a huge
     /// page, or what a fault around it brought. After the first [`HugeArea::keep`] none is made any more.
+    ///
+    /// # Errors
+    /// The kernel does not say what is present.
     pub fn touch(&mut self, index: usize) -> Result<bool> {
         assert!(index < self.count, "huge page {index} of {}", self.count);
         let at = self.start.wrapping_add(index * self.huge_size);
@@ -75,12 +81,18 @@ impl HugeArea {
     }
 
     /// Gives huge page `index` back whole.
+    ///
+    /// # Errors
+    /// The kernel refuses the advice.
     pub fn release(&mut self, index: usize) -> Result<()> {
         self.advise(index * self.huge_size, self.huge_size, libc::MADV_DONTNEED)
     }
 
     /// Of huge page `index` keeps the first page of every `block` bytes and gives the rest back to the
     /// kernel, in pieces. Returns the offsets of the pages kept.
+    ///
+    /// # Errors
+    /// The kernel refuses the advice.
     pub fn keep(&mut self, index: usize, block: usize) -> Result<Vec<usize>> {
         let page = page_size();
         if self.huge {
@@ -102,6 +114,9 @@ impl HugeArea {
     }
 
     /// Has `pins` refer to the page at this offset.
+    ///
+    /// # Errors
+    /// No more pipes can be had.
     pub fn pin(&self, offset: usize, pins: &mut Pins) -> Result<()> {
         assert!(offset < self.count * self.huge_size, "offset {offset}");
         pins.add(self.start.wrapping_add(offset))
@@ -143,6 +158,9 @@ impl Pins {
     }
 
     /// Releases the `count` pages that have been pinned longest.
+    ///
+    /// # Errors
+    /// A pipe cannot be read.
     pub fn release(&mut self, count: usize) -> Result<()> {
         let mut content = vec![0; page_size()];
         for _ in 0..count {
@@ -189,6 +207,9 @@ impl Pins {
 }
 
 /// Raises the limit of open files of this process as far as it goes, and returns it.
+///
+/// # Errors
+/// The kernel refuses it.
 pub fn raise_open_files() -> Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

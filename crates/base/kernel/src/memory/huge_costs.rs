@@ -96,7 +96,10 @@ fn split(fresh: &[u64], warm: &mut [u64]) -> (Option<u64>, Option<u64>, Option<u
     (Some(usual), median(&mut cold), u64::try_from(share).ok())
 }
 
-/// Measures. An error is one of memory: nothing could be mapped.
+/// Measures.
+///
+/// # Errors
+/// Nothing could be mapped; what cannot be measured for other reasons is named in the result.
 pub fn measure(linux: &Linux) -> Result<HugeCosts> {
     let begun = clock::monotonic();
     let mut costs = HugeCosts::default();

@@ -39,11 +39,17 @@ pub struct Pages {
 
 impl Pages {
     /// Of process `pid`.
+    ///
+    /// # Errors
+    /// There is no such process, or it may not be looked into.
     pub fn of(linux: &Linux, pid: Pid) -> Result<Self> {
         Ok(Self { pid, pagemap: Pagemap::open(linux, pid)?, process: pidfd::open(pid)? })
     }
 
     /// The runs of present pages in a range, in order.
+    ///
+    /// # Errors
+    /// The process has ended, or its page tables cannot be read.
     pub fn runs(&self, range: PageRange) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         self.pagemap.scan_any(
@@ -59,12 +65,18 @@ impl Pages {
     }
 
     /// Makes one huge page of what is in a chunk. Needs at least one page there.
+    ///
+    /// # Errors
+    /// The process may not be advised or has ended, no huge page is free, or the chunk has no page.
     pub fn collapse(&self, chunk: PageRange) -> Result<()> {
         const MADV_COLLAPSE: libc::c_int = 25;
         self.advise("collapse", chunk, MADV_COLLAPSE)
     }
 
     /// An error that says why, if this process may not do so.
+    ///
+    /// # Errors
+    /// It may not, or this kernel cannot.
     pub fn may_collapse(&self) -> Result<()> {
         // Rights are looked at first, even for no page at all.
         self.collapse(PageRange::default())
@@ -72,11 +84,17 @@ impl Pages {
 
     /// Marks the pages of a range as not accessed, and as the first to go where memory is short; huge pages in it must
     /// lie in it as a whole.
+    ///
+    /// # Errors
+    /// The process may not be advised, or has ended.
     pub fn mark_untouched(&self, range: PageRange) -> Result<()> {
         self.advise("mark", range, COLD)
     }
 
     /// Breaks up a huge page. An error if it is still whole: shared with a forked process, or gone.
+    ///
+    /// # Errors
+    /// It is still whole ([`Kind::Busy`]), or the process may not be advised or looked into.
     pub fn demote(&self, chunk: PageRange) -> Result<()> {
         // Advice for a part of a huge page is the one thing for which the kernel breaks it up without taking pages
         // away.
@@ -91,6 +109,9 @@ impl Pages {
     }
 
     /// How many of the pages in a range hold only zeros; the range must be there.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into, or a page of the range is not mapped.
     pub fn zeros(&self, range: PageRange) -> Result<u64> {
         let mut bytes = vec![0; range.bytes() as usize];
         process_vm::read(self.pid, range.start, &mut bytes)?;

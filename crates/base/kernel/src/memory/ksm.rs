@@ -99,6 +99,9 @@ pub struct ProcessStat {
 
 /// Tries whether this process may offer memory for merging (`MADV_MERGEABLE`), on a page of its own.
 /// Nothing is merged by this alone.
+///
+/// # Errors
+/// The kernel has no KSM, or no memory for a page.
 pub fn try_to_offer() -> Result<()> {
     let page = Mapped::anonymous(crate::page_size(), 0)
         .map_err(|error| Error::io("map", "a page", error))?;
@@ -109,11 +112,17 @@ pub fn try_to_offer() -> Result<()> {
 
 impl Linux {
     /// Whether this process may change the settings: tried by opening `run` for writing.
+    ///
+    /// # Errors
+    /// It may not, or this kernel has no KSM.
     pub fn may_set_ksm(&self) -> Result<()> {
         self.may_write(format!("{DIRECTORY}/run"))
     }
 
-    /// The settings in force. Fails with [`crate::Kind::NotFound`] on a kernel without KSM.
+    /// The settings in force.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`] on a kernel without KSM; a file cannot be read, or is not of the form that is known.
     pub fn ksm_settings(&self) -> Result<Settings> {
         let run = self.read(format!("{DIRECTORY}/run"))?;
         let advisor: Option<Choice> = present(self.choice(&format!("{DIRECTORY}/advisor_mode")))?;
@@ -130,6 +139,9 @@ impl Linux {
 
     /// Puts settings in force. `run` comes last, so that `ksmd` never runs at a pace that nobody
     /// asked for. While the advisor is on the kernel refuses `pages_to_scan`, which is its own then.
+    ///
+    /// # Errors
+    /// The caller is not root, or the kernel refuses a value.
     pub fn set_ksm_settings(&self, settings: &Settings) -> Result<()> {
         let set = |name: &str, value: &str| {
             self.write(format!("{DIRECTORY}/{name}"), value)
@@ -151,6 +163,9 @@ impl Linux {
     }
 
     /// What KSM has achieved.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NotFound`] on a kernel without KSM; a file cannot be read, or holds no number.
     pub fn ksm_counters(&self) -> Result<Counters> {
         let number = |name: &str| self.read_number(format!("{DIRECTORY}/{name}"));
         Ok(Counters {
@@ -167,6 +182,9 @@ impl Linux {
     }
 
     /// What KSM does for process `pid`.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into, or the kernel is older than 6.1.
     pub fn ksm_stat(&self, pid: Pid) -> Result<ProcessStat> {
         Ok(parse_process_stat(&self.read_of(pid, "ksm_stat")?))
     }

@@ -96,6 +96,9 @@ pub fn top_of_mappings(maps: &[Mapping]) -> u64 {
 
 impl Linux {
     /// The mappings of `pid`, in address order. Those of a process whose first thread has ended are the others'.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into, or a line is not of the form that is known.
     pub fn maps(&self, pid: Pid) -> Result<Vec<Mapping>> {
         let mut text = self.read_of(pid, "maps")?;
         if text.is_empty() {

@@ -21,6 +21,9 @@ use crate::memory::maps::Mapping;
 use crate::{Error, Kind, Linux, Result};
 
 /// Creates an empty file in memory. `name` shows in `/proc/PID/maps` as `/memfd:name`.
+///
+/// # Errors
+/// The system call is not allowed here, or no descriptor is left.
 pub fn create(name: &CStr) -> Result<File> {
     let made = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|error| {
         Error::io("create", format_args!("memfd {name:?}"), error.into())
@@ -31,6 +34,9 @@ pub fn create(name: &CStr) -> Result<File> {
 
 /// Locks the first byte of a file in memory for as long as the returned file is open: others who have it can see that
 /// we live, in whatever PID namespace they are.
+///
+/// # Errors
+/// The file cannot be opened again, or somebody else holds it.
 pub fn hold(file: &File) -> Result<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // An open file of its own, for those of one do not shut each other out.
@@ -47,6 +53,9 @@ pub fn hold(file: &File) -> Result<File> {
 }
 
 /// Gives the pages of `length` bytes from `offset` back; the file reads as zeros there.
+///
+/// # Errors
+/// The file is sealed, or the kernel refuses it.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
         .map_err(|error| Error::io("punch a hole in", "memfd", error.into()))
@@ -56,6 +65,9 @@ pub fn punch_hole(file: &File, offset: u64, length: u64) -> Result<()> {
 const PIECE: u64 = 1 << 20;
 
 /// Hands each piece of a range that is no hole to `each`, in order: at most 1 MiB at a time.
+///
+/// # Errors
+/// The file cannot be read, or what `each` returns.
 pub fn data(
     file: &File,
     Range { start: from, end: to }: Range<u64>,

@@ -26,6 +26,9 @@ pub fn set_in(command: &mut Command, adjustment: i32) {
 
 impl Linux {
     /// The adjustment of process `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or the file holds no number.
     pub fn oom_score_adj(&self, pid: Pid) -> Result<i32> {
         let text = self.read_of(pid, "oom_score_adj")?;
         let malformed = || crate::Error::malformed("oom_score_adj", format_args!("{text:?}"));
@@ -33,6 +36,9 @@ impl Linux {
     }
 
     /// Sets the adjustment of process `pid`. Anyone may raise their own.
+    ///
+    /// # Errors
+    /// The process has ended, or the adjustment is lower than the caller may set.
     pub fn set_oom_score_adj(&self, pid: Pid, adjustment: i32) -> Result<()> {
         self.write(format!("/proc/{pid}/oom_score_adj"), &adjustment.to_string())
     }

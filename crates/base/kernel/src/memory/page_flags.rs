@@ -55,6 +55,9 @@ impl Frame {
 
 impl Linux {
     /// Tells every frame of physical memory, in order.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] on a kernel without the file; the caller is not root, or it cannot be read.
     pub fn frames(&self, mut each: impl FnMut(Frame)) -> Result<()> {
         let path = self.path(PATH);
         let failed = |error: std::io::Error| match error.kind() {

@@ -31,6 +31,9 @@ pub struct Frames {
 
 impl Frames {
     /// Opens the bitmap. [`Kind::Unsupported`] on a kernel without it.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] on a kernel without it; the caller is not root.
     pub fn open(linux: &Linux) -> Result<Self> {
         let path = linux.path(BITMAP);
         match File::options().read(true).write(true).open(&path) {
@@ -48,6 +51,9 @@ impl Frames {
 
     /// Marks `frame` idle; the frame that stands for it (the first of its huge page, if it is in one), or
     /// `None` if it cannot be tracked.
+    ///
+    /// # Errors
+    /// The bitmap cannot be written or read.
     pub fn mark(&self, frame: u64) -> Result<Option<u64>> {
         for frame in [frame, frame - frame % PER_HUGE] {
             self.set(frame)?;
@@ -59,6 +65,9 @@ impl Frames {
     }
 
     /// Whether `frame` has not been touched since it was marked.
+    ///
+    /// # Errors
+    /// The bitmap cannot be read.
     pub fn idle(&self, frame: u64) -> Result<bool> {
         let mut word = [0; 8];
         self.file

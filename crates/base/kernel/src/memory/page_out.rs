@@ -14,6 +14,9 @@ const PAGEOUT: libc::c_int = 21;
 const RANGES: usize = 1024;
 
 /// Pages ranges of a process out, as far as the kernel does.
+///
+/// # Errors
+/// The process has ended or may not be advised, or the kernel is older than 5.10.
 pub fn page_out(process: &OwnedFd, ranges: &[PageRange]) -> Result<()> {
     let vectors: Vec<libc::iovec> = ranges
         .iter()
@@ -67,6 +70,9 @@ pub fn page_out(process: &OwnedFd, ranges: &[PageRange]) -> Result<()> {
 
 impl Linux {
     /// Bytes of swap that are free.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not say it.
     pub fn free_swap(&self) -> Result<u64> {
         let path = "/proc/meminfo";
         let text = self.read(path)?;

@@ -94,6 +94,9 @@ pub struct Pagemap {
 
 impl Pagemap {
     /// Opens those of `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into.
     pub fn open(linux: &Linux, pid: Pid) -> Result<Self> {
         let path = linux.process_file(pid, "pagemap");
         let file = File::open(&path).map_err(|error| {
@@ -104,6 +107,9 @@ impl Pagemap {
 
     /// Hands each region of `start..end` that has the categories of `with` to `each`, in address order; of its
     /// categories those in `returned`.
+    ///
+    /// # Errors
+    /// The process has ended, or the kernel refuses to walk its page tables.
     pub fn scan(
         &self,
         range: PageRange,
@@ -116,6 +122,9 @@ impl Pagemap {
 
     /// As [`Pagemap::scan`], and protects the pages that it finds against writing, each at the moment that it is
     /// found. Mappings that are not registered for it ([`crate::memory::watched`]) are left out.
+    ///
+    /// # Errors
+    /// As of [`Pagemap::scan`]; the kernel is older than 6.7.
     pub fn scan_and_protect(
         &self,
         range: PageRange,
@@ -128,6 +137,9 @@ impl Pagemap {
     }
 
     /// As [`Pagemap::scan`], for pages that have any of `any`.
+    ///
+    /// # Errors
+    /// As of [`Pagemap::scan`].
     pub fn scan_any(
         &self,
         range: PageRange,
@@ -194,6 +206,9 @@ impl Pagemap {
 
     /// The frame of physical memory that holds the page at `address`; `None` if it is not in memory.
     /// [`Kind::Permission`] without `CAP_SYS_ADMIN`: the kernel hides frames then.
+    ///
+    /// # Errors
+    /// [`Kind::Permission`] without `CAP_SYS_ADMIN`; the page tables cannot be read.
     pub fn frame(&self, address: u64) -> Result<Option<u64>> {
         let what = || format!("the page tables of process {}", self.pid);
         let mut entry = [0; 8];
@@ -216,11 +231,17 @@ impl Pagemap {
     }
 
     /// For each page of a range, whether it is in memory or in swap.
+    ///
+    /// # Errors
+    /// The page tables cannot be read.
     pub fn populated(&self, range: PageRange) -> Result<Vec<bool>> {
         self.bits(range, 6)
     }
 
     /// For each page of a range, whether it is in memory.
+    ///
+    /// # Errors
+    /// As of [`Pagemap::populated`].
     pub fn resident(&self, range: PageRange) -> Result<Vec<bool>> {
         self.bits(range, 7)
     }

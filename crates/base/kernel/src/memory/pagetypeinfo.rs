@@ -48,6 +48,9 @@ pub struct Blocks {
 
 impl Linux {
     /// Free blocks and pageblocks by mobility. Needs root.
+    ///
+    /// # Errors
+    /// The caller is not root, or the file is not of the form that is known.
     pub fn pagetypeinfo(&self) -> Result<PageTypes> {
         let text = self.read(PATH)?;
         parse(&text).ok_or_else(|| Error::malformed(PATH, "a line is not as documented"))

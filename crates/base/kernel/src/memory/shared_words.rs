@@ -32,6 +32,9 @@ pub struct SharedWords {
 impl SharedWords {
     /// Makes a file of `count` words of zero in a directory of its own, in the first of `places` that will have it.
     /// `name` is the beginning of the directory's.
+    ///
+    /// # Errors
+    /// No place will have it: why each would not.
     pub fn create(places: &[&Path], name: &str, count: usize) -> Result<Self> {
         let mut refused = Vec::new();
         for place in places {

@@ -118,6 +118,9 @@ impl MappingUsage {
 impl Linux {
     /// Physical memory of the whole process `pid`. Kernels before 4.14 have no rollup; there the sum
     /// over its mappings is returned.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into, or the file is not of the form that is known.
     pub fn smaps_rollup(&self, pid: Pid) -> Result<Usage> {
         match self.read_of(pid, "smaps_rollup") {
             Ok(text) => {
@@ -140,11 +143,17 @@ impl Linux {
 
     /// Marks all pages of `pid` as not accessed: [`Usage::referenced`] counts from here (proc_pid_clear_refs(5)). The
     /// program's next access to each page walks its page table again, and costs no more than that.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into.
     pub fn clear_referenced(&self, pid: Pid) -> Result<()> {
         self.write(format!("/proc/{pid}/clear_refs"), "1")
     }
 
     /// Physical memory of each mapping of `pid`, in address order.
+    ///
+    /// # Errors
+    /// As of [`Linux::smaps_rollup`].
     pub fn smaps(&self, pid: Pid) -> Result<Vec<MappingUsage>> {
         let text = self.read_of(pid, "smaps")?;
         parse(&text).map_err(|why| Error::malformed(self.process_file(pid, "smaps").display(), why))

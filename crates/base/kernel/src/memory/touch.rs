@@ -24,6 +24,9 @@ fn forget(memory: &Mapped) {
 }
 
 /// Touches `pages` new small pages once each: as many faults. Returns where they were.
+///
+/// # Errors
+/// The pages cannot be mapped.
 pub fn pages(pages: usize) -> Result<u64> {
     let memory = fresh(pages * page_size())?;
     for page in 0..pages {
@@ -34,6 +37,9 @@ pub fn pages(pages: usize) -> Result<u64> {
 
 /// How long each first touch of `pages` small pages takes, as the program sees it. The pages have
 /// been in use a moment before, so the host has them too.
+///
+/// # Errors
+/// The pages cannot be mapped.
 pub fn timed(pages: usize) -> Result<Vec<Duration>> {
     let memory = fresh(pages * page_size())?;
     let mut times = Vec::with_capacity(pages);
@@ -52,6 +58,9 @@ pub fn timed(pages: usize) -> Result<Vec<Duration>> {
 
 /// What a fault costs whose page is in memory: CPU time of this thread, user and system, for each write to one of
 /// `pages` pages that were dropped before, in ns, once for each round. The memory is shared, so nothing is made zero.
+///
+/// # Errors
+/// The pages cannot be mapped.
 pub fn again(pages: usize, rounds: usize) -> Result<Vec<f64>> {
     let length = pages * page_size();
     let memory = Mapped::shared(length).map_err(|error| not_mapped(length, error))?;
@@ -72,6 +81,9 @@ pub fn again(pages: usize, rounds: usize) -> Result<Vec<f64>> {
 }
 
 /// What mapping `bytes` of private memory and unmapping them again takes, `count` times.
+///
+/// # Errors
+/// They cannot be mapped.
 pub fn mapped_and_unmapped(bytes: usize, count: usize) -> Result<Duration> {
     let begun = Instant::now();
     for _ in 0..count {

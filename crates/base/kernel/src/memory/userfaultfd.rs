@@ -82,6 +82,9 @@ pub struct Userfaultfd {
 
 impl Userfaultfd {
     /// Opens one by this way.
+    ///
+    /// # Errors
+    /// The caller may not open one this way, or the kernel does not have it.
     pub fn open(linux: &Linux, way: OpenMethod) -> Result<Self> {
         // The handshake can be made once only, so the question goes to a descriptor of its own.
         let features = Features(handshake(&descriptor(linux, way)?, 0)?);
@@ -102,6 +105,9 @@ impl Userfaultfd {
 
     /// Tries whether a writer is held by write protection: a thread writes to a protected page, by an
     /// instruction or by `read(2)`, and must not get through before the protection is lifted.
+    ///
+    /// # Errors
+    /// No page can be had, or the kernel refuses to watch or protect it.
     pub fn holds(&self, writer: Writer) -> Result<bool> {
         let page = Page::new()?;
         page.fill(1);
@@ -142,6 +148,9 @@ impl Userfaultfd {
     }
 
     /// Tries `UFFDIO_MOVE`: moves a page and looks whether its content came along.
+    ///
+    /// # Errors
+    /// No page can be had, or the kernel cannot move one.
     pub fn moves(&self) -> Result<bool> {
         let (from, to) = (Page::new()?, Page::new()?);
         from.fill(7);
@@ -288,6 +297,9 @@ impl Page {
 }
 
 /// Whether the system call is open to everyone: `vm.unprivileged_userfaultfd`.
+///
+/// # Errors
+/// The file cannot be read, or holds no number.
 pub fn unprivileged(linux: &Linux) -> Result<bool> {
     linux.read_number("/proc/sys/vm/unprivileged_userfaultfd").map(|value| value != 0)
 }

@@ -20,6 +20,9 @@ impl Vmstat {
 
 impl Linux {
     /// All counters.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn vmstat(&self) -> Result<Vmstat> {
         let text = self.read("/proc/vmstat")?;
         let line = |line: &str| {

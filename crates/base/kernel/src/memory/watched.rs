@@ -32,6 +32,9 @@ pub struct Watched(OwnedFd);
 
 impl Watched {
     /// Makes the handshake.
+    ///
+    /// # Errors
+    /// The kernel is older than 6.7.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         ask(&fd, API, &mut [UFFD_API, FEATURES, 0]).map_err(|error| {
             Error::io("use", "userfaultfd for access tracing", error)

@@ -57,6 +57,9 @@ impl Zone {
 
 impl Linux {
     /// Every zone of every node, those without memory included.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of the form that is known.
     pub fn zoneinfo(&self) -> Result<Vec<Zone>> {
         let zones = parse(&self.read(PATH)?);
         if zones.is_empty() {
@@ -66,6 +69,9 @@ impl Linux {
     }
 
     /// Free pages on the lists of all processors, all zones together. Absent without the file.
+    ///
+    /// # Errors
+    /// As of [`Linux::zoneinfo`], but for a file that is not there.
     pub fn hidden_pages(&self) -> Result<Option<u64>> {
         let zones = present(self.zoneinfo())?;
         Ok(zones.map(|zones| sums::sum(zones.iter().map(Zone::hidden))))

@@ -71,6 +71,9 @@ pub struct Bound(Mapped);
 impl Bound {
     /// `len` bytes, zeroed, that `node` will provide as they are touched. `len` is rounded up to
     /// whole pages.
+    ///
+    /// # Errors
+    /// There is no such node, or no address space left.
     pub fn on(node: u32, len: usize) -> Result<Self> {
         /// `MPOL_BIND`.
         const BIND: libc::c_int = 2;
@@ -94,6 +97,9 @@ impl Bound {
     }
 
     /// Takes the policy back: what has been touched stays where it is, and may move.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn release(&mut self) -> Result<()> {
         /// `MPOL_DEFAULT`.
         const DEFAULT: libc::c_int = 0;
@@ -106,6 +112,9 @@ impl Bound {
     }
 
     /// Asks for huge pages where it is touched from now on, so that few reads wait for a page table.
+    ///
+    /// # Errors
+    /// The kernel has no huge pages.
     pub fn ask_for_huge_pages(&mut self) -> Result<()> {
         self.0.advise(libc::MADV_HUGEPAGE).map_err(|error| {
             Error::io("ask for huge pages for", format_args!("{} bytes", self.len()), error)
@@ -113,6 +122,9 @@ impl Bound {
     }
 
     /// Locks it in memory.
+    ///
+    /// # Errors
+    /// The limit of locked memory is lower.
     pub fn lock(&mut self) -> Result<()> {
         // SAFETY: the range is this value's own mapping; locking changes no byte of it.
         let locked = unsafe { libc::mlock(self.0.start().cast(), self.len()) };
@@ -139,6 +151,9 @@ impl Bound {
 }
 
 /// Forks a child that maps all memory of this process too and waits for its end.
+///
+/// # Errors
+/// No more processes may be started.
 pub fn fork_a_sleeper() -> Result<()> {
     // SAFETY: the child only waits, by async-signal-safe calls, and leaves without running anything of
     // this process.

@@ -40,11 +40,17 @@ impl Place {
 }
 
 /// Where each of these pages of `pid` is.
+///
+/// # Errors
+/// The process has ended or may not be looked into, or the kernel has no NUMA.
 pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<Place>> {
     call(pid, addresses, None)
 }
 
 /// Moves each of these pages of `pid` to `node`; says where each is afterwards, or why it stayed.
+///
+/// # Errors
+/// As of [`locate`]; there is no such node.
 pub fn migrate(pid: Pid, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
     let number = i32::try_from(node)
         .map_err(|_| Error::new(Kind::Other, "move pages to", node, "no such node"))?;

@@ -27,6 +27,9 @@ pub struct Balancing {
 
 impl Linux {
     /// The switches.
+    ///
+    /// # Errors
+    /// A file is there and cannot be read, or holds no number.
     pub fn numa_balancing(&self) -> Result<Balancing> {
         let demotion = present(self.read(DEMOTION_ENABLED))?;
         Ok(Balancing {

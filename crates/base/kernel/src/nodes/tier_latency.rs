@@ -63,6 +63,9 @@ const FAR: &str = "0xc8170601";
 
 impl TierCounters {
     /// Opens what this machine has. `Unsupported` says which unit is missing.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] where a unit is missing; the caller may not count.
     pub fn open(linux: &Linux) -> Result<Self> {
         let model = processor(&linux.read("/proc/cpuinfo")?);
         let cha = linux.pmus("uncore_cha")?;
@@ -127,6 +130,9 @@ impl TierCounters {
     }
 
     /// What each tier did since the last look, `elapsed` ago; `None` for a tier without reads.
+    ///
+    /// # Errors
+    /// A counter cannot be read.
     pub fn read(&mut self, elapsed: Duration) -> Result<[Option<Reading>; 2]> {
         let mut readings = [None; 2];
         for (tier, reading) in readings.iter_mut().enumerate() {

@@ -76,6 +76,9 @@ const HOLES: usize = 64;
 const DIED: u32 = 0x4000_0000;
 
 /// The machine code, or why this build has none.
+///
+/// # Errors
+/// [`Kind::Unsupported`], with the reason.
 pub fn code() -> Result<&'static [u8]> {
     built::CODE.map_err(|why| {
         Error::new(Kind::Unsupported, "use", "the code for traced programs", why)
@@ -267,6 +270,9 @@ impl Control {
 
     /// Has the injector make these calls (at most [`COMMANDS`]) and returns what they returned. An error
     /// if it does not answer within `limit`, or is not `alive`, which is asked while it is waited for.
+    ///
+    /// # Errors
+    /// It does not answer within `limit`, or is not `alive`.
     pub fn serve(
         &self,
         calls: &[[i64; 7]],
@@ -309,6 +315,9 @@ impl Control {
 
     /// Has the injector decide a notification of its process that another one's mapper received; `now`: or one that is
     /// the tracer's to answer, who waits meanwhile.
+    ///
+    /// # Errors
+    /// As of `serve`.
     pub fn decide(
         &self,
         id: u64,
@@ -339,6 +348,9 @@ impl Control {
     }
 
     /// Waits until `word` is not 0.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] if that takes longer than `limit`.
     pub fn wait_ready(&self, word: &AtomicU32, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         while word.load(Ordering::Acquire) == 0 {
@@ -492,6 +504,9 @@ unsafe impl Sync for Shared {}
 impl Shared {
     /// Writes the code into `file`, a file in memory, and maps its control page. The file must not be
     /// truncated afterwards.
+    ///
+    /// # Errors
+    /// As of [`code`]; the file cannot be written or mapped.
     pub fn create(file: &File) -> Result<Self> {
         use std::os::unix::fs::FileExt;
         let object = "the file for traced programs";

@@ -91,6 +91,9 @@ impl Keeper {
     /// Starts the keeper of `listener`. It ends us after `patience` without a [`heartbeat::beat`], and helps programs
     /// by
     /// `rescue` in which nothing of ours is left.
+    ///
+    /// # Errors
+    /// No memory to share, no descriptor, or no process can be had.
     pub fn start(listener: &OwnedFd, patience: Duration, rescue: Rescue) -> Result<Self> {
         let told = fresh_state()?;
         let tracer = Pid::own();
@@ -194,6 +197,9 @@ pub struct StandBy(&'static AtomicU32);
 
 impl StandBy {
     /// For process `program`, otherwise as [`Keeper::start`].
+    ///
+    /// # Errors
+    /// As of [`Keeper::start`]; the program has ended.
     pub fn start(program: Pid, patience: Duration, rescue: Rescue) -> Result<Self> {
         let told = fresh_state()?;
         let tracer = Pid::own();

@@ -28,6 +28,9 @@ impl Resource {
 impl Linux {
     /// How many mappings a process may have (`vm.max_map_count`). Remapping needs one for each page that leaves its
     /// place.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no number.
     pub fn max_map_count(&self) -> Result<u64> {
         self.read_number("/proc/sys/vm/max_map_count")
     }

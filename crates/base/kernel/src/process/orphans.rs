@@ -11,6 +11,9 @@ use crate::process::signal::send;
 use crate::{Linux, Result};
 
 /// Makes this process the one that orphans among its descendants become children of.
+///
+/// # Errors
+/// The kernel refuses it.
 pub fn adopt() -> Result<()> {
     // SAFETY: this option takes numbers only.
     done(
@@ -31,6 +34,9 @@ fn reap(pid: Pid) -> bool {
 
 /// The children of this process that have not ended, `known` ones left out. Those that have are waited for, so what
 /// they used counts as used by children that have ended.
+///
+/// # Errors
+/// The children cannot be listed.
 pub fn left(linux: &Linux, known: &[Pid]) -> Result<Vec<Pid>> {
     let mut children = linux.children(Pid::own())?;
     children.retain(|pid| !known.contains(pid) && !reap(*pid));
@@ -41,6 +47,9 @@ pub fn left(linux: &Linux, known: &[Pid]) -> Result<Vec<Pid>> {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Ends all children of this process but `known` ones, and what these leave behind in turn.
+///
+/// # Errors
+/// The children cannot be listed, or one does not end.
 pub fn end(linux: &Linux, known: &[Pid]) -> Result<()> {
     let begun = Instant::now();
     let mut asked = Vec::new();

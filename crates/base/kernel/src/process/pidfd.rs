@@ -9,6 +9,9 @@ use pagemill_model::Pid;
 use crate::{Error, Result};
 
 /// A process that is not confused with a later one of the same number.
+///
+/// # Errors
+/// There is no such process, or no descriptor is left.
 pub fn open(pid: Pid) -> Result<OwnedFd> {
     let process = i32::try_from(pid.0)
         .ok()
@@ -20,6 +23,9 @@ pub fn open(pid: Pid) -> Result<OwnedFd> {
 }
 
 /// A copy of descriptor `number` of a process. Needs the right to trace it.
+///
+/// # Errors
+/// The process may not be traced, or has no such descriptor.
 pub fn descriptor(process: &OwnedFd, number: i32) -> Result<OwnedFd> {
     pidfd_getfd(process, number, PidfdGetfdFlags::empty()).map_err(|error| {
         Error::io("copy", format_args!("descriptor {number} of the program"), error.into())

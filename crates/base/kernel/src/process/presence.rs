@@ -28,6 +28,9 @@ pub struct Presence {
 
 impl Presence {
     /// Leaves a mark under `name` in `directory`, which exists. Descriptors are not passed on to programs.
+    ///
+    /// # Errors
+    /// The directory cannot be written, or the mark not be locked.
     pub fn claim(directory: &Path, name: &str) -> Result<Self> {
         let pid = Pid::own();
         let mut attempt = 0_u32;

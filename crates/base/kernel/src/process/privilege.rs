@@ -27,6 +27,9 @@ pub enum Gain {
 }
 
 /// What this process would gain by executing the file at `path`.
+///
+/// # Errors
+/// The file, or this process, cannot be looked at.
 pub fn gain(path: &Path) -> Result<Option<Gain>> {
     let failed = |error| Error::io("look at", path.display(), error);
     let metadata = std::fs::metadata(path).map_err(failed)?;

@@ -7,6 +7,9 @@ use pagemill_model::Pid;
 use crate::{Error, Kind, Result};
 
 /// Fills `into` from address `from` of process `pid`. Reads all of it or fails.
+///
+/// # Errors
+/// The process has ended or may not be looked into, or a byte of the range is not mapped.
 pub fn read(pid: Pid, from: u64, into: &mut [u8]) -> Result<()> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: from as usize as *mut _, iov_len: into.len() };
@@ -17,6 +20,9 @@ pub fn read(pid: Pid, from: u64, into: &mut [u8]) -> Result<()> {
 }
 
 /// Writes all of `bytes` to address `to` of process `pid`, or fails (part may have been written).
+///
+/// # Errors
+/// As of [`read`]; a byte of the range may not be written.
 pub fn write(pid: Pid, to: u64, bytes: &[u8]) -> Result<()> {
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let remote = libc::iovec { iov_base: to as usize as *mut _, iov_len: bytes.len() };

@@ -66,6 +66,9 @@ pub struct Pressure {
 
 impl Linux {
     /// Pressure of the whole system.
+    ///
+    /// # Errors
+    /// The kernel keeps no such statistics, or the file is not of the form that is known.
     pub fn pressure(&self, resource: Resource) -> Result<Pressure> {
         read_file(&self.pressure_file(resource))
     }
@@ -77,6 +80,9 @@ impl Linux {
 }
 
 /// Pressure that a cgroup's own file states, such as `memory.pressure` of a version 2 group.
+///
+/// # Errors
+/// As of [`Linux::pressure`].
 pub fn read_file(path: &Path) -> Result<Pressure> {
     // With psi=0 the file exists and reading it fails with EOPNOTSUPP.
     let text = std::fs::read_to_string(path)
@@ -107,6 +113,9 @@ pub struct Trigger {
 impl Trigger {
     /// Sets a trigger on a pressure file. `window` is 0.5 to 10 s; without `CAP_SYS_RESOURCE` it must
     /// be a multiple of 2 s.
+    ///
+    /// # Errors
+    /// The kernel keeps no such statistics, or refuses the window.
     pub fn open(path: &Path, who: StallKind, stall: Duration, window: Duration) -> Result<Self> {
         let failed = |error| Error::io("set a trigger on", path.display(), error).advise(ADVICE);
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -121,6 +130,9 @@ impl Trigger {
     }
 
     /// Waits until it fires or `timeout` has passed; `true` if it fired.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] when what it watches is gone; the kernel refuses to wait.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
         let mut polled = [PollFd::new(&self.file, PollFlags::PRI)];
         let fired = poll(&mut polled, Timespec::try_from(timeout).ok().as_ref())

@@ -100,6 +100,9 @@ impl Drop for Launched {
 
 impl Launched {
     /// Lets it execute the program.
+    ///
+    /// # Errors
+    /// The child has ended.
     pub fn go(&self) -> Result<()> {
         self.gone.set(true);
         // SAFETY: the byte is valid for reads; the descriptor is open.
@@ -166,6 +169,9 @@ impl Setup {
 }
 
 /// Forks a child that waits for [`Launched::go`], or for our end, and then executes `path`, with no signal blocked.
+///
+/// # Errors
+/// No more processes may be started, or the child cannot be set up.
 pub fn launch(
     path: &CStr,
     arguments: &[CString],
@@ -213,6 +219,9 @@ pub fn launch(
 }
 
 /// Attaches to a thread without stopping it, with these options.
+///
+/// # Errors
+/// The thread has ended, may not be traced, or has a tracer.
 pub fn seize(thread: Pid, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, thread, 0, options as usize).map_err(|error| {
         of("trace", thread)(error).advise(
@@ -223,36 +232,57 @@ pub fn seize(thread: Pid, options: i32) -> Result<()> {
 }
 
 /// Asks a seized thread to stop; it reports [`Stop::Interrupted`].
+///
+/// # Errors
+/// The thread has ended, or is not traced by us.
 pub fn interrupt(thread: Pid) -> Result<()> {
     request(libc::PTRACE_INTERRUPT, thread, 0, 0).map_err(of("stop", thread))
 }
 
 /// Sets a stopped thread going, with this signal (0: none).
+///
+/// # Errors
+/// The thread has ended, or is not stopped.
 pub fn resume(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_CONT, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
 /// Lets a stopped thread go on untraced, with this signal (0: none).
+///
+/// # Errors
+/// As of [`resume`].
 pub fn detach(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_DETACH, thread, 0, signal as usize).map_err(of("let go", thread))
 }
 
 /// As [`resume`], until the next entry to or exit from a system call.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn resume_to_system_call(thread: Pid, signal: i32) -> Result<()> {
     request(libc::PTRACE_SYSCALL, thread, 0, signal as usize).map_err(of("resume", thread))
 }
 
 /// Sets a stopped thread going for one instruction.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn step(thread: Pid) -> Result<()> {
     request(libc::PTRACE_SINGLESTEP, thread, 0, 0).map_err(of("step", thread))
 }
 
 /// As [`resume`], but leaves a thread of a stopped process stopped and still tells what happens to it.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn listen(thread: Pid) -> Result<()> {
     request(libc::PTRACE_LISTEN, thread, 0, 0).map_err(of("resume", thread))
 }
 
 /// The registers of a stopped thread.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn registers(thread: Pid) -> Result<Registers> {
     // SAFETY: zero bytes are valid registers.
     get(libc::PTRACE_GETREGS, thread, 0, unsafe { std::mem::zeroed() })
@@ -265,6 +295,9 @@ fn get<T>(what: libc::c_uint, thread: Pid, address: usize, mut value: T) -> Resu
 }
 
 /// Sets the registers of a stopped thread.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn set_registers(thread: Pid, registers: &Registers) -> Result<()> {
     request(libc::PTRACE_SETREGS, thread, 0, (&raw const *registers) as usize)
         .map_err(of("set registers of", thread))
@@ -272,6 +305,9 @@ pub fn set_registers(thread: Pid, registers: &Registers) -> Result<()> {
 
 /// Writes into the memory of a stopped thread at `address`, also where the program itself may not write: what it maps
 /// privately there becomes its own.
+///
+/// # Errors
+/// As of [`resume`]; nothing is mapped there.
 pub fn poke(thread: Pid, address: u64, bytes: &[u8]) -> Result<()> {
     for (index, word) in bytes.chunks_exact(8).enumerate() {
         let word = usize::from_ne_bytes(std::array::from_fn(|at| word[at]));
@@ -282,33 +318,51 @@ pub fn poke(thread: Pid, address: u64, bytes: &[u8]) -> Result<()> {
 }
 
 /// The blocked signals of a stopped thread, a bit each.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn signal_mask(thread: Pid) -> Result<u64> {
     get(libc::PTRACE_GETSIGMASK, thread, 8, 0)
 }
 
 /// Sets the blocked signals of a stopped thread.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn set_signal_mask(thread: Pid, mask: u64) -> Result<()> {
     request(libc::PTRACE_SETSIGMASK, thread, 8, (&raw const mask) as usize)
         .map_err(of("set signals of", thread))
 }
 
 /// The number that came with the last event of a stopped thread.
+///
+/// # Errors
+/// As of [`resume`].
 pub fn message(thread: Pid) -> Result<u64> {
     get(libc::PTRACE_GETEVENTMSG, thread, 0, 0)
 }
 
 /// The next thread with something to say; `None` if none has at the moment, or none is left.
+///
+/// # Errors
+/// The kernel refuses to wait, other than for want of threads.
 pub fn poll() -> Result<Option<(Pid, Stop)>> {
     wait(-1, libc::WNOHANG)
 }
 
 /// What `thread` has to say; `None` if nothing at the moment.
+///
+/// # Errors
+/// As of [`poll`].
 pub fn poll_one(thread: Pid) -> Result<Option<Stop>> {
     Ok(wait(thread.0 as libc::pid_t, libc::WNOHANG)?.map(|(_, stop)| stop))
 }
 
 /// Waits until `thread` has something to say; [`Kind::Busy`] if that takes longer than `limit`. Its end is left for
 /// [`poll`] to tell: whoever waits here for something else may drop it.
+///
+/// # Errors
+/// [`Kind::Busy`] if that takes longer than `limit`; the thread is not traced by us.
 pub fn wait_for(thread: Pid, limit: Duration) -> Result<Stop> {
     crate::process::heartbeat::beat();
     let end = Instant::now() + limit;

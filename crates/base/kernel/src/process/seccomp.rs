@@ -300,6 +300,9 @@ pub fn receive(listener: &OwnedFd) -> Option<Notified> {
 }
 
 /// Answers notification `id`. A caller that is gone is no error.
+///
+/// # Errors
+/// The kernel refuses the answer.
 pub fn answer(listener: &OwnedFd, id: u64, answer: Answer) -> Result<()> {
     let mut response = match answer {
         Answer::GoOn => Response { id, value: 0, error: 0, flags: 1 },

@@ -74,6 +74,9 @@ pub struct Signals {
 
 impl Signals {
     /// Blocks `signals` for the calling thread, which should be the only one.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn block(signals: &[i32]) -> Result<Self> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -128,6 +131,9 @@ impl Signals {
     }
 
     /// A descriptor that can be read while one of the signals is pending, for [`crate::poll`].
+    ///
+    /// # Errors
+    /// No descriptor is left.
     pub fn descriptor(&self) -> Result<OwnedFd> {
         // SAFETY: the set is initialised; -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
@@ -139,6 +145,9 @@ impl Signals {
     }
 
     /// Waits for one of the signals, at most `timeout`.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Received>> {
         let timeout = libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -171,6 +180,9 @@ impl Drop for Signals {
 }
 
 /// Sends `signal` to process `pid`.
+///
+/// # Errors
+/// There is no such process, or it may not be sent signals.
 pub fn send(pid: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
     let sent = unsafe { libc::kill(pid.0 as libc::pid_t, signal) };
@@ -178,6 +190,9 @@ pub fn send(pid: Pid, signal: i32) -> Result<()> {
 }
 
 /// Sends `signal` to all processes of the group that `leader` leads.
+///
+/// # Errors
+/// As of [`send`].
 pub fn send_to_group(leader: Pid, signal: i32) -> Result<()> {
     // SAFETY: `kill` takes numbers only.
     let sent = unsafe { libc::kill(-(leader.0 as libc::pid_t), signal) };
@@ -185,6 +200,9 @@ pub fn send_to_group(leader: Pid, signal: i32) -> Result<()> {
 }
 
 /// Stops this process until somebody continues it.
+///
+/// # Errors
+/// As of [`send`].
 pub fn stop_myself() -> Result<()> {
     send(Pid::own(), libc::SIGSTOP)
 }

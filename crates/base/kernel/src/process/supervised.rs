@@ -29,6 +29,9 @@ pub struct Supervised(libc::pid_t);
 pub struct Supervisor(Pid);
 
 /// Goes on in a child as well as here. The caller must be the only thread: an error otherwise.
+///
+/// # Errors
+/// [`Kind::Busy`] if this process has several threads; no more processes may be started.
 pub fn split() -> Result<Side> {
     let parent = Pid::own();
     if Linux::live().threads(parent)?.len() > 1 {
@@ -50,6 +53,9 @@ impl Supervised {
     }
 
     /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// It has been waited for already.
     pub fn try_wait(self) -> io::Result<Option<ExitStatus>> {
         let mut status = 0;
         // SAFETY: `status` is valid for writes; the child was started here and is waited for here only.

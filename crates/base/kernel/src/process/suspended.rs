@@ -36,6 +36,9 @@ fn pipe() -> Result<(File, File)> {
 impl Suspended {
     /// Starts `command` and holds it. The outer error means that nothing was started, the inner one
     /// is what [`Command::spawn`] would have returned.
+    ///
+    /// # Errors
+    /// No descriptor or thread can be had, or the child says nothing.
     pub fn spawn(mut command: Command) -> Result<io::Result<Self>> {
         let (mut told, tell) = pipe()?;
         let (wait, release) = pipe()?;
@@ -75,6 +78,9 @@ impl Suspended {
     }
 
     /// Lets the program run. Returns when it executes, or with the reason why it cannot.
+    ///
+    /// # Errors
+    /// What [`Command::spawn`] would have returned, or the thread that starts the program has ended.
     pub fn release(mut self) -> io::Result<Child> {
         // If the child is gone, `spawn` says so.
         let _ = self.release.write_all(&[1]);

@@ -18,6 +18,9 @@ pub enum PtraceScope {
 
 impl Linux {
     /// The rule in force.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read, or holds no number.
     pub fn ptrace_scope(&self) -> Result<PtraceScope> {
         match self.read_number("/proc/sys/kernel/yama/ptrace_scope") {
             Ok(0) => Ok(PtraceScope::SameUser),

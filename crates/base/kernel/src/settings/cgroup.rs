@@ -81,8 +81,10 @@ struct Mount {
 }
 
 impl Linux {
-    /// The memory control group of process `pid`. Fails with [`Kind::NotFound`] if no hierarchy with
-    /// the memory controller is mounted.
+    /// The memory control group of process `pid`.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] without a hierarchy for memory; the process has ended, or is in no group that is seen here.
     pub fn memory_cgroup(&self, pid: Pid) -> Result<Group> {
         let Mount { version, at, root } = self.memory_hierarchy()?;
         let file = self.process_file(pid, "cgroup");
@@ -158,6 +160,9 @@ impl Group {
     }
 
     /// What it is charged. The root group of version 2 has no such files: [`Kind::NotFound`].
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for the root group of version 2; the group is gone, or a file holds no number.
     pub fn charge(&self) -> Result<Charge> {
         Ok(match self.version {
             Version::V1 => Charge {
@@ -177,11 +182,17 @@ impl Group {
     }
 
     /// `memory.stat`, as this version words it.
+    ///
+    /// # Errors
+    /// The group is gone.
     pub fn stat(&self) -> Result<BTreeMap<String, u64>> {
         Ok(pairs(&self.read("memory.stat")?))
     }
 
     /// How often it met its limits.
+    ///
+    /// # Errors
+    /// The group is gone, or a file is not of the form that is known.
     pub fn events(&self) -> Result<Events> {
         Ok(match self.version {
             Version::V1 => Events {
@@ -205,12 +216,18 @@ impl Group {
 
     /// Moves a process with all its threads into this group. What it is charged for already stays
     /// where it is.
+    ///
+    /// # Errors
+    /// The caller may not write to the group, or the process has ended.
     pub fn add(&self, pid: Pid) -> Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
     /// Makes the child that `command` will start enter this group before it executes the program, so
     /// that all its memory is charged here.
+    ///
+    /// # Errors
+    /// The caller may not write to the group.
     pub fn start_inside(&self, command: &mut Command) -> Result<()> {
         let path = self.directory.join("cgroup.procs");
         let procs = OpenOptions::new()
@@ -231,6 +248,9 @@ impl Group {
     /// top of the hierarchy, beside this group, inside it; where this group or one above it has a
     /// limit, below the lowest of these only, for what is started there is to keep it. It is removed
     /// when dropped.
+    ///
+    /// # Errors
+    /// No place can be written: why the last could not.
     pub fn create(&self, name: &str) -> Result<Child> {
         let top = self.limits().next().map_or(self.mount.as_path(), |(limited, _)| limited);
         let beside = self.directory.parent().filter(|parent| parent.starts_with(top));
@@ -324,6 +344,9 @@ impl Group {
 }
 
 /// The directory of a group by its path, or by its name below the mount.
+///
+/// # Errors
+/// [`Kind::NotFound`] if there is none.
 pub fn find(linux: &Linux, name: &Path) -> Result<PathBuf> {
     let below = linux.path("/sys/fs/cgroup").join(name.strip_prefix("/").unwrap_or(name));
     let mut places = [name.to_owned(), below].into_iter();
@@ -335,6 +358,9 @@ pub fn find(linux: &Linux, name: &Path) -> Result<PathBuf> {
 }
 
 /// The processes in the group with this directory and in the groups below it.
+///
+/// # Errors
+/// The group is gone.
 pub fn processes_below(directory: &Path) -> Result<Vec<Pid>> {
     let path = directory.join("cgroup.procs");
     let text =

@@ -180,6 +180,9 @@ pub struct Stats {
 
 impl Linux {
     /// Whether DAMON's directory is there and free. [`Kind::NotFound`] without it.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] without it; a file cannot be read.
     pub fn damon(&self) -> Result<State> {
         let threads = self.read_number(COUNT).map_err(|error| match error.kind() {
             Kind::NotFound => error.advise("boot a kernel with CONFIG_DAMON_SYSFS=y"),
@@ -226,6 +229,9 @@ impl Settings for Nobody {
 }
 
 /// Stops what a killed borrower left running; `true` if there was something.
+///
+/// # Errors
+/// The journal cannot be read, or the settings not be restored.
 pub fn recover(linux: &Linux, directory: &Path) -> Result<bool> {
     let stopped = loan::recover::<Nobody>(linux, directory, NAME)?.is_some();
     let stat = loan::recover::<Files>(linux, directory, STAT_NAME)?.is_some();
@@ -233,12 +239,18 @@ pub fn recover(linux: &Linux, directory: &Path) -> Result<bool> {
 }
 
 /// Whether a killed borrower left DAMON running; changes nothing.
+///
+/// # Errors
+/// The journal cannot be read.
 pub fn left_over(directory: &Path) -> Result<bool> {
     Ok(loan::left_over::<Nobody>(directory, NAME)?.is_some())
 }
 
 /// Whether this kernel's DAMON moves the pages of a process (6.17), and not only physical memory; watches
 /// this process for a moment.
+///
+/// # Errors
+/// As of [`Monitor::start`].
 pub fn migrates_virtual(linux: &Linux, directory: &Path) -> Result<bool> {
     let _monitor = watch_myself(linux, directory)?;
     // Several destinations came with it, and show.
@@ -260,6 +272,10 @@ impl Monitor {
     ///
     /// [`Kind::Busy`] if somebody has set DAMON up; [`Kind::Unsupported`] if this kernel does not have
     /// the operations or an action.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if somebody has set DAMON up; [`Kind::Unsupported`] if this kernel lacks an operation or an
+    /// action; the journal or a setting cannot be written.
     pub fn start(
         linux: &Linux,
         directory: &Path,
@@ -294,6 +310,9 @@ impl Monitor {
     }
 
     /// The kernel's thread for target `at`.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub fn thread(&self, at: usize) -> Result<Pid> {
         let pid = self.linux.read_number(format!("{KDAMONDS}/{at}/pid"))?;
         u32::try_from(pid)
@@ -303,6 +322,9 @@ impl Monitor {
 
     /// The regions of target `at` that fit its first scheme, in the order of their addresses. Waits
     /// for the end of the aggregation.
+    ///
+    /// # Errors
+    /// DAMON has stopped, or a file of it is not of the form that is known.
     pub fn regions(&self, at: usize) -> Result<Vec<Region>> {
         self.command(at, "update_schemes_tried_regions")?;
         let directory = format!("{KDAMONDS}/{at}/contexts/0/schemes/0/tried_regions");
@@ -325,6 +347,9 @@ impl Monitor {
     }
 
     /// What each scheme of target `at` has done.
+    ///
+    /// # Errors
+    /// As of [`Monitor::regions`].
     pub fn stats(&self, at: usize) -> Result<Vec<Stats>> {
         self.command(at, "update_schemes_stats")?;
         let schemes = 0..self.watches.get(at).map_or(0, |watch| watch.schemes.len());
@@ -339,6 +364,9 @@ impl Monitor {
     }
 
     /// Changes what schemes of target `at` may do, without a restart: the scheme, and bytes a second.
+    ///
+    /// # Errors
+    /// DAMON has stopped, or refuses a value.
     pub fn limit(&self, at: usize, limits: &[(usize, u64)]) -> Result<()> {
         for (scheme, bytes_per_second) in limits {
             let scheme = format!("{KDAMONDS}/{at}/contexts/0/schemes/{scheme}");
@@ -563,6 +591,9 @@ fn watch_myself(linux: &Linux, directory: &Path) -> Result<Monitor> {
 }
 
 /// Finds out whether DAMON works here: watches this process for a moment.
+///
+/// # Errors
+/// As of [`Monitor::start`] and [`Monitor::regions`].
 pub fn probe(linux: &Linux) -> Result<()> {
     let monitor = watch_myself(linux, &loan::directory(linux))?;
     monitor.regions(0).map(|_| ())

@@ -63,6 +63,9 @@ pub enum TakeOutcome {
 impl loan::Loan<Settings> {
     /// Borrows `ksmd`; the journal lives in `directory`, which should not survive a reboot
     /// ([`loan::directory`]), as the settings do not.
+    ///
+    /// # Errors
+    /// The kernel has no KSM, or the journal or a setting cannot be written.
     pub fn take(linux: &Linux, directory: &Path) -> Result<TakeOutcome> {
         // A borrower starts `ksmd` only while a journal exists, so this needs no lock: and hence no
         // right to take one.
@@ -81,22 +84,34 @@ impl loan::Loan<Settings> {
     }
 
     /// Changes the settings for as long as the loan lasts.
+    ///
+    /// # Errors
+    /// As of [`Linux::set_ksm_settings`].
     pub fn set(&self, settings: &Settings) -> Result<()> {
         self.linux().set_ksm_settings(settings)
     }
 }
 
 /// Restores what a killed borrower left behind. `Some` is what was restored.
+///
+/// # Errors
+/// The journal cannot be read, or the settings not be restored.
 pub fn recover(linux: &Linux, directory: &Path) -> Result<Option<Settings>> {
     loan::recover(linux, directory, NAME)
 }
 
 /// The settings that a killed borrower should have restored, if there is one; changes nothing.
+///
+/// # Errors
+/// The journal cannot be read.
 pub fn left_over(directory: &Path) -> Result<Option<Settings>> {
     loan::left_over(directory, NAME)
 }
 
 /// The processes to which `ksmd` is on loan now; changes nothing.
+///
+/// # Errors
+/// The journal cannot be read.
 pub fn borrowers(directory: &Path) -> Result<Vec<Pid>> {
     loan::borrowers::<Settings>(directory, NAME)
 }

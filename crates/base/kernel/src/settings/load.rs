@@ -15,6 +15,9 @@ pub struct Load {
 
 impl Linux {
     /// Load average (proc(5), `/proc/loadavg`) and memory (`/proc/meminfo`).
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not of the form that is known.
     pub fn load(&self) -> Result<Load> {
         let text = self.read("/proc/loadavg")?;
         let first = text.split_whitespace().next().unwrap_or_default();
@@ -35,6 +38,9 @@ impl Linux {
     }
 
     /// Time that all CPUs together have been idle since boot (proc_stat(5), `idle` and `iowait`), in clock ticks.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no line of all CPUs.
     pub fn idle_ticks(&self) -> Result<u64> {
         let text = self.read("/proc/stat")?;
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
@@ -47,6 +53,9 @@ impl Linux {
     }
 
     /// Threads that run or wait for a CPU right now, the caller's among them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not say it.
     pub fn runnable(&self) -> Result<u64> {
         let text = self.read("/proc/stat")?;
         let count = text.lines().find_map(|line| line.strip_prefix("procs_running "));
@@ -55,11 +64,17 @@ impl Linux {
     }
 
     /// A name of this boot (random(4), `boot_id`).
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn boot(&self) -> Result<String> {
         self.read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
     }
 
     /// Cycles in a microsecond, as the first processor of `/proc/cpuinfo` says; `None` where it does not.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn mhz(&self) -> Result<Option<u64>> {
         let text = self.read("/proc/cpuinfo")?;
         let line = text.lines().find(|line| line.starts_with("cpu MHz"));

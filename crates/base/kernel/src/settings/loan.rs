@@ -65,6 +65,9 @@ pub trait Settings: Clone + Debug + PartialEq {
     fn parse(text: &str) -> Option<Self>;
 
     /// Puts them in force.
+    ///
+    /// # Errors
+    /// A setting cannot be written.
     fn restore(&self, linux: &Linux) -> Result<()>;
 
     /// Adds those of a further borrower that this one does not have.
@@ -131,6 +134,9 @@ impl<S: Settings> Loan<S> {
     }
 
     /// Puts back what was found, now, and says whether that worked. Dropping does the same silently.
+    ///
+    /// # Errors
+    /// A setting cannot be written: the journal stays, for the next who comes.
     pub fn give_back(mut self) -> Result<()> {
         self.leave()
     }
@@ -243,6 +249,9 @@ impl Settings for Files {
 impl Loan<Files> {
     /// Borrows the files at `paths`, under `name`: borrowers of one name share a journal. Files that
     /// this kernel does not have are not among those that [`Loan::found`] lists.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] if another kind of borrower has them; a file cannot be read, or the journal not be written.
     pub fn files(linux: &Linux, directory: &Path, name: &str, paths: &[&str]) -> Result<Self> {
         let find = || Files::find(linux, paths);
         let never = |_: &Files| false;
@@ -251,6 +260,9 @@ impl Loan<Files> {
     }
 
     /// Writes `value` to one of the borrowed files, for as long as the loan lasts.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a file that is not on loan; it cannot be written.
     pub fn set(&self, path: &str, value: &str) -> Result<()> {
         if self.found.value(path).is_none() {
             let reason = "this kernel does not have it, or it is not on loan";
@@ -267,11 +279,17 @@ pub fn is_lent(directory: &Path, name: &str) -> bool {
 
 /// Restores every file that killed borrowers left changed, whatever the name of the loan. The names
 /// and what was restored.
+///
+/// # Errors
+/// A journal cannot be read, or a file not be restored.
 pub fn recover_files(linux: &Linux, directory: &Path) -> Result<Vec<(String, Files)>> {
     of_each_name(directory, |name| recover(linux, directory, name))
 }
 
 /// The files that killed borrowers left changed, by the name of the loan; changes nothing.
+///
+/// # Errors
+/// A journal cannot be read.
 pub fn left_over_files(directory: &Path) -> Result<Vec<(String, Files)>> {
     of_each_name(directory, |name| left_over(directory, name))
 }
@@ -440,6 +458,9 @@ fn is_there(directory: &Path) -> Result<bool> {
 }
 
 /// Makes `directory` so that all may look into it, whatever the umask; one that is there stays as its maker has it.
+///
+/// # Errors
+/// It cannot be made, or something else is there.
 pub fn make(directory: &Path) -> Result<()> {
     if is_there(directory)? {
         return Ok(());

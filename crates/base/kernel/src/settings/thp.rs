@@ -69,6 +69,9 @@ const PR_SET_THP_DISABLE: libc::c_int = 41;
 const PR_THP_DISABLE_EXCEPT_ADVISED: libc::c_ulong = 2;
 
 /// Sets it for this process; what it starts from now on inherits it, over `exec` too. Changes nothing for others.
+///
+/// # Errors
+/// This kernel cannot.
 pub fn disable_here(how: Disabled) -> Result<()> {
     let none: libc::c_ulong = 0;
     let (on, flags): (libc::c_ulong, libc::c_ulong) = match how {
@@ -92,11 +95,17 @@ pub fn disable_here(how: Disabled) -> Result<()> {
 
 impl Linux {
     /// Whether anonymous memory uses huge pages of the largest size.
+    ///
+    /// # Errors
+    /// The kernel has no transparent huge pages, or the file is not of the form that is known.
     pub fn thp_enabled(&self) -> Result<Choice> {
         self.choice(&format!("{DIRECTORY}/enabled"))
     }
 
     /// Whether shared memory, memfds included, uses huge pages.
+    ///
+    /// # Errors
+    /// As of [`Linux::thp_enabled`].
     pub fn thp_shmem_enabled(&self) -> Result<Choice> {
         self.choice(&format!("{DIRECTORY}/shmem_enabled"))
     }
@@ -107,11 +116,17 @@ impl Linux {
     }
 
     /// Bytes of the largest size, which one page-table entry maps.
+    ///
+    /// # Errors
+    /// As of [`Linux::thp_enabled`].
     pub fn thp_pmd_size(&self) -> Result<u64> {
         self.read_number(format!("{DIRECTORY}/hpage_pmd_size"))
     }
 
     /// The sizes on offer, smallest first; empty on kernels with one size only.
+    ///
+    /// # Errors
+    /// The kernel has no transparent huge pages, or a file is not of the form that is known.
     pub fn thp_sizes(&self) -> Result<Vec<Size>> {
         let directory = self.path(DIRECTORY);
         let entries = std::fs::read_dir(&directory)

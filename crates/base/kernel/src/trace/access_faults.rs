@@ -56,6 +56,9 @@ pub struct Faults {
 
 impl Faults {
     /// Finds out whether faults can be told of by `source`; no process is followed yet.
+    ///
+    /// # Errors
+    /// The kernel lacks the source, or the caller may not use it.
     pub fn prepare(linux: &Linux, source: Source) -> Result<Self> {
         let attributes = match source {
             Source::Tracepoint => ["page_fault_user", "page_fault_kernel"]
@@ -90,6 +93,9 @@ impl Faults {
 
     /// Hands on the faults of `process` from now on. The first one's threads are followed, and what they start
     /// is; any other is one of these.
+    ///
+    /// # Errors
+    /// The process has ended, or its events cannot be opened.
     pub fn follow(&mut self, process: Pid) -> Result<()> {
         self.followed.insert(process);
         if !self.rings.is_empty() {
@@ -165,6 +171,9 @@ fn parse(source: Source, misc: u16, body: &[u8]) -> Option<Access> {
 }
 
 /// Faults of this process that `source` tells of when it touches memory, or why none.
+///
+/// # Errors
+/// As of [`Faults::prepare`] and [`Faults::follow`]; the source tells of no fault.
 pub fn try_out(linux: &Linux, source: Source) -> Result<()> {
     const PAGES: usize = 64;
     let me = Pid::own();

@@ -140,6 +140,9 @@ const DRAWN: usize = 64;
 impl Samples {
     /// Samples `threads` and what they start, every `period` ns of their time or so many of the processor's
     /// events, from now on or, with `from_exec`, from the next program that they execute.
+    ///
+    /// # Errors
+    /// No source can be opened: why the last could not.
     pub fn follow(linux: &Linux, threads: &[Pid], period: u64, from_exec: bool) -> Result<Self> {
         let mut not_used = Vec::new();
         for source in [Source::Pebs, Source::Ibs, Source::Clock] {
@@ -174,6 +177,9 @@ impl Samples {
     /// Gives events of the clock periods that `draw` says, so that samples fall into no step with the program: some at
     /// a time, in turn. A period begins anew with that, so call it seldom by the length of one. Threads
     /// that are started later keep the period that their starter had then.
+    ///
+    /// # Errors
+    /// The kernel refuses a period.
     pub fn vary(&mut self, mut draw: impl FnMut() -> u64) -> Result<()> {
         if self.source != Source::Clock {
             return Ok(());

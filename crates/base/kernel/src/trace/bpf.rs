@@ -38,6 +38,9 @@ fn advice() -> &'static str {
 }
 
 /// Whether this build has BPF programs; else why not.
+///
+/// # Errors
+/// Why it has none.
 pub fn built() -> std::result::Result<(), &'static str> {
     objects::FAULTS.map(|_| ())
 }

@@ -37,6 +37,9 @@ pub struct Loads {
 
 impl Loads {
     /// Opens what this machine has and starts to sample. [`Kind::Unsupported`] says what is missing.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] where the processor cannot; the caller may not sample.
     pub fn open(linux: &Linux) -> Result<Self> {
         let (name, attributes) = event(linux)?;
         let open = |processor: u32| -> Result<Ring> {

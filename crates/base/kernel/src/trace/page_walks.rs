@@ -60,6 +60,9 @@ fn events(cpuinfo: &str) -> (&'static str, Vec<Counter>, bool) {
 
 impl PageWalks {
     /// How walks are counted here, tried out; an error says why they cannot be.
+    ///
+    /// # Errors
+    /// The processor has no such events, they do not count, or nothing can be mapped.
     pub fn find(linux: &Linux) -> Result<Self> {
         let (name, events, cycles) = events(&linux.read("/proc/cpuinfo")?);
         let open = |what: &Counter| {
@@ -86,6 +89,9 @@ impl PageWalks {
     }
 
     /// Opens the events for the thread `pid`, to count from the next program that it executes.
+    ///
+    /// # Errors
+    /// An event cannot be opened.
     pub fn open(&self, linux: &Linux, pid: Pid) -> Result<Counting> {
         let held = |attributes: Attributes| {
             Event::open(&attributes.inherited().from_exec(), Target::Thread(pid))
@@ -124,6 +130,9 @@ pub struct Counted {
 
 impl Counting {
     /// What was counted in a run that took `cpu` of processor time.
+    ///
+    /// # Errors
+    /// An event cannot be read, or [`Kind::Unsupported`] where cycles cannot be told as time.
     pub fn read(&self, cpu: Duration) -> Result<Counted> {
         let walks = self.walks.iter().map(scaled).sum::<Result<u64>>()?;
         let user = scaled(&self.user)?;

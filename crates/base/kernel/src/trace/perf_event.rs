@@ -271,6 +271,9 @@ pub struct Event {
 
 impl Event {
     /// Opens an event.
+    ///
+    /// # Errors
+    /// The kernel or the processor does not have it, or the caller may not use it.
     pub fn open(attributes: &Attributes, target: Target) -> Result<Self> {
         let (_, kind, config) = attributes.what.known();
         let raw = Raw {
@@ -334,16 +337,25 @@ impl Event {
     }
 
     /// Starts to count.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn enable(&self) -> Result<()> {
         self.control(0x2400, 0, "enable")
     }
 
     /// Stops.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn disable(&self) -> Result<()> {
         self.control(0x2401, 0, "disable")
     }
 
     /// Samples every `period` counts from now on; what it inherited to others stays as it is.
+    ///
+    /// # Errors
+    /// The kernel refuses the period.
     pub fn set_period(&self, period: u64) -> Result<()> {
         // SAFETY: `PERF_EVENT_IOC_PERIOD` reads one u64 through the pointer, which is valid for it.
         done(
@@ -354,6 +366,9 @@ impl Event {
     }
 
     /// Has its samples written into the ring of `other`.
+    ///
+    /// # Errors
+    /// The rings are of different processors or threads.
     pub fn share_ring(&self, other: &Self) -> Result<()> {
         self.control(0x2405, other.fd.as_raw_fd() as libc::c_ulong, "redirect")
     }
@@ -374,6 +389,9 @@ impl Event {
     }
 
     /// The number that its samples carry.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
     pub fn identifier(&self) -> Result<u64> {
         let mut identifier = 0_u64;
         // SAFETY: `PERF_EVENT_IOC_ID` writes one u64 through the pointer, which is valid for it.
@@ -384,6 +402,9 @@ impl Event {
     }
 
     /// What it has counted, inherited events included.
+    ///
+    /// # Errors
+    /// It cannot be read.
     pub fn count(&self) -> Result<Count> {
         let mut bytes = [0_u8; 24];
         let failed = |error| Error::io("read", "a perf event", error);
@@ -447,6 +468,9 @@ impl Ring {
     /// may [share](Event::share_ring) it.
     ///
     /// What a user may lock is `kernel.perf_event_mlock_kb` a processor, and `RLIMIT_MEMLOCK` beyond.
+    ///
+    /// # Errors
+    /// More would be locked than the user may.
     pub fn map(event: Event, size: usize) -> Result<Self> {
         let size = size.max(page_size()).next_power_of_two();
         let memory = Mapped::file(event.as_fd(), 0, page_size() + size).map_err(|error| {
@@ -537,6 +561,9 @@ impl Record {
 }
 
 /// Waits until one of the rings has records, at most `timeout`.
+///
+/// # Errors
+/// The kernel refuses to wait.
 pub fn wait(rings: &[Ring], timeout: Duration) -> Result<()> {
     let polled = |ring| PollFd::new(ring, PollFlags::IN);
     let mut waiting: Vec<_> = rings.iter().map(Ring::event).map(polled).collect();
@@ -554,6 +581,9 @@ pub fn wait(rings: &[Ring], timeout: Duration) -> Result<()> {
 
 impl Linux {
     /// `kernel.perf_event_paranoid`: what users without privileges may measure.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no number.
     pub fn perf_event_paranoid(&self) -> Result<i64> {
         let path = "/proc/sys/kernel/perf_event_paranoid";
         let text = self.read(path)?;
@@ -561,6 +591,9 @@ impl Linux {
     }
 
     /// Processors that are online.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of the form that is known.
     pub fn processors(&self) -> Result<Vec<u32>> {
         let path = "/sys/devices/system/cpu/online";
         let text = self.read(path)?;
@@ -569,6 +602,9 @@ impl Linux {
     }
 
     /// The threads of `process` now.
+    ///
+    /// # Errors
+    /// [`Kind::Gone`] for a process that is not there.
     pub fn threads(&self, process: Pid) -> Result<Vec<Pid>> {
         let tasks = self.process_file(process, "task");
         let entries = std::fs::read_dir(&tasks).map_err(|_| {

@@ -33,6 +33,9 @@ pub struct Pmu {
 
 impl Linux {
     /// The counting units whose name is `prefix`, or that followed by a number, ordered by it.
+    ///
+    /// # Errors
+    /// A file of a unit cannot be read, or is not of the form that is known.
     pub fn pmus(&self, prefix: &str) -> Result<Vec<Pmu>> {
         let Ok(entries) = std::fs::read_dir(self.path(DEVICES)) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -88,6 +91,9 @@ impl Linux {
 
 impl Pmu {
     /// The configuration of an event given by its fields, such as `event=0x35,umask=0xc8168601`.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a field that the unit does not have, or a value that does not fit it.
     pub fn encode(&self, event: &str) -> Result<u64> {
         let refused = |why: String| {
             Err(Error::new(
@@ -122,6 +128,9 @@ impl Pmu {
     }
 
     /// Opens an event on each of its instances and starts to count. Needs `CAP_PERFMON`.
+    ///
+    /// # Errors
+    /// As of [`Pmu::encode`]; the caller may not count.
     pub fn open(&self, event: &str) -> Result<Vec<Event>> {
         let what = Counter::Unit { kind: self.kind, config: self.encode(event)? };
         let open = |&processor: &u32| {

@@ -61,6 +61,9 @@ impl CompactionEnd {
 impl Trace {
     /// Turns tracepoints on; each is a directory below `events`, such as
     /// `compaction/mm_compaction_end`.
+    ///
+    /// # Errors
+    /// The kernel has no tracefs or no such event, or the caller is not root.
     pub fn start(linux: &Linux, events: &[&str]) -> Result<Self> {
         let (root, mount) = root(linux)?;
         let instances = root.join("instances");
@@ -76,6 +79,9 @@ impl Trace {
     }
 
     /// What has been written down so far, one line an event.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn lines(&self) -> Result<Vec<String>> {
         let path = self.directory.join("trace");
         let text = fs::read(&path).map_err(|error| Error::io("read", path.display(), error))?;
@@ -84,6 +90,9 @@ impl Trace {
     }
 
     /// The compactions of zones that have ended so far.
+    ///
+    /// # Errors
+    /// As of [`Trace::lines`].
     pub fn compactions(&self) -> Result<Vec<CompactionEnd>> {
         Ok(self.lines()?.iter().filter_map(|line| CompactionEnd::parse(line)).collect())
     }
@@ -139,6 +148,9 @@ fn instance(instances: &Path) -> Result<(PathBuf, File)> {
 }
 
 /// The number that perf events know a tracepoint by; it is a directory below `events`.
+///
+/// # Errors
+/// The kernel has no tracefs or no such event, or the caller is not root.
 pub fn number(linux: &Linux, event: &str) -> Result<u64> {
     let (root, _mount) = root(linux)?;
     let path = root.join("events").join(event).join("id");

@@ -48,6 +48,9 @@ impl Follower {
 
     /// Hands on the rows of the parts that are new, dataset by dataset; whether there were any. A damaged part is an
     /// error, and is passed over the next time.
+    ///
+    /// # Errors
+    /// The header cannot be read, or a part is damaged.
     pub fn poll(&mut self, each: &mut dyn FnMut(&Event)) -> Result<bool> {
         // Before the parts: what it counts is there.
         self.meta = read_meta(&self.path)?.0;

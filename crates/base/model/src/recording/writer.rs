@@ -70,6 +70,9 @@ impl Writer {
     ///
     /// `meta` names the datasets that are to come; one that it does not name is added with its first part.
     /// When the parts take more than `max_size`, the oldest are removed; their rows count as lost.
+    ///
+    /// # Errors
+    /// Something else is there, or the directory or the header cannot be written.
     pub fn create(
         path: impl Into<PathBuf>,
         mut meta: Meta,
@@ -141,6 +144,9 @@ impl Writer {
 
     /// Whether a recording could begin at `path`: an error says why not, `true` means that another
     /// recording has to be removed for it.
+    ///
+    /// # Errors
+    /// Something is there that is not to be replaced, or is no recording.
     pub fn check(path: &Path, force: bool) -> Result<bool> {
         let mut entries = match fs::read_dir(path) {
             Ok(entries) => entries,

@@ -28,7 +28,9 @@ pub enum Engine {
 
 impl Engine {
     /// The engine of these words.
-    /// Fails where they name none.
+    ///
+    /// # Errors
+    /// They name none.
     pub fn of(words: &[String]) -> Result<Self> {
         match words {
             [slurm] if slurm == "slurm" => Ok(Self::Slurm),
@@ -70,7 +72,9 @@ impl Engine {
 
 impl Engine {
     /// What would be submitted, as a script or a line for the shell.
-    /// Fails where the name of the results directory cannot be written down.
+    ///
+    /// # Errors
+    /// The name of the results directory cannot be written down.
     pub fn dry(
         &self,
         submitter: &SubmitHost<'_>,
@@ -87,7 +91,9 @@ impl Engine {
     }
 
     /// Writes the matrix and runs the cells that are left.
-    /// Fails where files cannot be written, or the engine fails.
+    ///
+    /// # Errors
+    /// Files cannot be written, or the engine fails.
     pub fn submit(
         &self,
         submitter: &SubmitHost<'_>,

@@ -21,7 +21,9 @@ use crate::reproduce::series;
 use crate::reproduce::target::{ENDING, Interrupted, Stage};
 
 /// Runs one cell of the matrix in a results directory, by number or name, unless it is finished; says how it ended.
-/// Fails where there is no such matrix or cell, or it cannot be run.
+///
+/// # Errors
+/// There is no such matrix or cell, or it cannot be run.
 pub fn run(results: &Path, called: &str) -> Result<Exit> {
     let matrix = Matrix::read(results)?;
     let cell = &matrix.cell(called)?;

@@ -200,7 +200,10 @@ impl Bench<'_> {
         self.inputs.directory().join(name)
     }
 
-    /// Fails if a signal to end has come.
+    /// Waits for a signal to end, at most `pause`.
+    ///
+    /// # Errors
+    /// One has come.
     pub fn go_on(&self, pause: Duration) -> Result<()> {
         match self.signals.wait(pause)? {
             Some(_) => Err(Interrupted.into()),
@@ -354,6 +357,9 @@ impl Bench<'_> {
     }
 
     /// Runs a program and measures it.
+    ///
+    /// # Errors
+    /// It cannot be run here, does not do what it should, or a signal to end has come.
     pub fn measure(&self, program: &str, arm: &str) -> Result<Figures> {
         let (mut figures, seen) = self.run(program, arm, None)?;
         let client = figures.get("client").copied().unwrap_or(0.0);
@@ -372,6 +378,9 @@ impl Bench<'_> {
     }
 
     /// Runs a program once more for its page faults alone.
+    ///
+    /// # Errors
+    /// As of `measure`; no fault was recorded, or too many were lost.
     pub fn faults(&self, program: &str, arm: &str) -> Result<Histogram> {
         let recording = self.at("faults");
         self.run(program, arm, Some(&recording))?;

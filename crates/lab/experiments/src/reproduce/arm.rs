@@ -77,6 +77,9 @@ pub struct Arm {
 }
 
 /// The names that `names` stand for: `ours` is all of ours, `1y` is both of its back ends.
+///
+/// # Errors
+/// There is no arm of a name.
 pub fn expand(names: &[String]) -> Result<Vec<&'static str>> {
     let mut expanded = Vec::new();
     for name in names {
@@ -123,6 +126,9 @@ impl Machine {
     }
 
     /// The arm of this name for this program, or why it cannot run.
+    ///
+    /// # Errors
+    /// Why it cannot run.
     pub fn arm(&mut self, name: &'static str, program: &Program) -> Result<Arm, String> {
         let browser = matches!(program, Program::Browser(_));
         if browser && !(name == "own" || ours(name)) {

@@ -42,6 +42,9 @@ impl Cell {
 }
 
 /// Runs one cell. An error is the reason why it has no results.
+///
+/// # Errors
+/// Why it has no results.
 pub fn run(
     stage: &Stage<'_>,
     inputs: &Inputs,

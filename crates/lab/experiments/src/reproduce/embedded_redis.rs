@@ -20,6 +20,9 @@ const VERSION: &str = "1.4.3";
 const MEMBER: &str = "redis-server-6.2.6-v5-linux-amd64";
 
 /// Path of the server, or why there is none.
+///
+/// # Errors
+/// Why there is none.
 pub fn redis_with_jemalloc() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os("PAGEMILL_REDIS").map(PathBuf::from) {
         return if path.is_file() {

@@ -421,6 +421,9 @@ impl Experiment {
 }
 
 /// All experiments.
+///
+/// # Errors
+/// A file of an experiment is malformed: which.
 pub fn all() -> Result<Vec<Experiment>> {
     FILES
         .iter()
@@ -471,6 +474,9 @@ fn check(experiment: &Experiment) -> Result<()> {
 
 /// The experiments that `names` select: all for no name, a group for a group's name.
 /// `others` are names that the caller knows.
+///
+/// # Errors
+/// There is no experiment or group of a name.
 pub fn select(names: &[String], others: &[&str]) -> Result<Vec<Experiment>> {
     let all = all()?;
     for name in names {
@@ -511,6 +517,9 @@ pub fn chosen(what: &str, known: &[&'static str], names: &[String]) -> Result<Ve
 }
 
 /// The published numbers.
+///
+/// # Errors
+/// A line of the file is malformed.
 pub fn published() -> Result<Vec<Published>> {
     MESH.figures
         .lines()

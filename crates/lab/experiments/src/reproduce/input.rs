@@ -53,6 +53,9 @@ fn unsuitable<T>(why: String) -> Result<T> {
 
 impl Inputs {
     /// An empty set.
+    ///
+    /// # Errors
+    /// No scratch directory can be made.
     pub fn new(executable: PathBuf, seed: u64) -> Result<Self> {
         let place = std::env::temp_dir();
         let directory = LockedDirectory::new_in(&place, "pagemill-reproduce")
@@ -66,6 +69,9 @@ impl Inputs {
     }
 
     /// Builds everything that `case` of `experiment` needs, at `scale` of its full size.
+    ///
+    /// # Errors
+    /// A program is not installed, or an input cannot be made.
     pub fn build(&self, experiment: &Experiment, case: &str, scale: f64) -> Result<CheckedProgram> {
         let scaled = |full: usize| ((full as f64 * scale) as usize).max(1);
         let at = |name: &str| self.directory().join(name);
@@ -162,6 +168,9 @@ impl Inputs {
     }
 
     /// Where a packaged program is, or what to install.
+    ///
+    /// # Errors
+    /// What to install.
     pub fn path_of(&self, one: &Packaged) -> Result<PathBuf> {
         match one.run.as_str() {
             "pagemill" => Ok(self.executable.clone()),
@@ -287,6 +296,9 @@ fn keeps_strings_in_malloc(version: &str) -> Option<bool> {
 }
 
 /// gcc's compiler proper: the driver itself allocates next to nothing.
+///
+/// # Errors
+/// There is no gcc, or it does not say where its compiler is.
 pub fn compiler_proper() -> Result<PathBuf> {
     let gcc = find("gcc", "gcc")?;
     let output = Command::new(&gcc)

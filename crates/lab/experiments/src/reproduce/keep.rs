@@ -94,6 +94,9 @@ pub struct CellRecord {
 
 impl CellRecord {
     /// What came of the cell.
+    ///
+    /// # Errors
+    /// Why it failed.
     pub fn outcome(self) -> Result<Outcome, String> {
         if let Some(why) = self.failed {
             return Err(why);

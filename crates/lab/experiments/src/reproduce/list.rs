@@ -71,7 +71,9 @@ fn takes_text([(cells, full), (fewer, quick)]: [(usize, Duration); 2]) -> String
 }
 
 /// What each experiment needs, how long it takes, and what is kept of it: in `results`, and in this binary.
-/// Fails where there is no such directory, or what was chosen is of no experiment.
+///
+/// # Errors
+/// There is no such directory, or what was chosen is of no experiment.
 pub fn list(request: &Request, results: Option<&Path>) -> Result<Listing> {
     let (options, experiments) = (&request.options, request.selected()?);
     let mut entries = Vec::new();

@@ -60,6 +60,9 @@ impl Observations {
 }
 
 /// Makes sure that the arm was what it says: its library loaded, its heap started.
+///
+/// # Errors
+/// It was not, or the program ended before its memory was read once.
 pub fn checked(arm: &Arm, seen: Observations) -> Result<Outcome> {
     let Observations { samples, heap, library } = seen;
     ensure!(!samples.is_empty(), "the program ended before its memory was read once");

@@ -11,6 +11,9 @@ use anyhow::{Context as _, Result};
 pub struct Unsuitable(pub String);
 
 /// A program on the path, or among the games that root's path leaves out.
+///
+/// # Errors
+/// What to install.
 pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)

@@ -96,8 +96,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans `experiments`. Fails for arms that do not exist; what cannot run here is skipped with
-    /// its reason.
+    /// Plans `experiments`; what cannot run here is skipped with its reason.
+    ///
+    /// # Errors
+    /// There is no arm of a name.
     pub fn new(
         experiments: Vec<Experiment>,
         options: &Options,

@@ -57,6 +57,9 @@ pub fn scaled(load: &Redis, scale: f64, window: Option<f64>) -> Redis {
 }
 
 /// Runs one cell.
+///
+/// # Errors
+/// The server does not come up or answers with an error, or a signal to end has come.
 pub fn run(
     stage: &Stage<'_>,
     directory: &Path,

@@ -70,7 +70,9 @@ impl Request {
     }
 
     /// Those that run programs.
-    /// Fails for a name that is none.
+    ///
+    /// # Errors
+    /// A name is none.
     pub fn selected(&self) -> Result<Vec<Experiment>> {
         let names = self.named();
         match self.experiments.is_empty() || !names.is_empty() {
@@ -104,7 +106,9 @@ impl Request {
     }
 
     /// An experiment that has tables of its own and runs here, if it is one of those.
-    /// Fails for programs and arms that it does not have.
+    ///
+    /// # Errors
+    /// Programs or arms were chosen that it does not have.
     pub fn measured<'a>(
         &'a self,
         name: &str,
@@ -122,7 +126,9 @@ impl Request {
     }
 
     /// The cells of an experiment that has tables of its own, if it is one of those.
-    /// Fails for programs and arms that it does not have.
+    ///
+    /// # Errors
+    /// Programs or arms were chosen that it does not have.
     pub fn series<'a>(
         &'a self,
         name: &str,
@@ -136,7 +142,9 @@ impl Request {
     }
 
     /// Which figures of the simulated machine are made.
-    /// Fails for a figure that there is not.
+    ///
+    /// # Errors
+    /// There is no figure of a name.
     pub fn figures(&self) -> Result<colloid::Options> {
         let mut options = colloid::Options::new(self.options.quick, self.options.seed)?;
         options.only(self.programs_of(colloid::NAME))?;
@@ -144,6 +152,9 @@ impl Request {
     }
 
     /// The cells of a plan and of what was asked for that has tables of its own, which may refuse what was chosen.
+    ///
+    /// # Errors
+    /// As of [`Request::measured`].
     pub fn planned(&self, plan: &Plan, stage: &Stage<'_>, inputs: &Inputs) -> Result<Planned> {
         let mut planned = Planned {
             cells: plan.runs(stage, inputs, &self.options).planned_cells(),
@@ -179,7 +190,9 @@ impl Request {
     }
 
     /// The matrix of its cells, as this machine plans them.
-    /// Fails for what was chosen of no experiment, and where inputs cannot be made.
+    ///
+    /// # Errors
+    /// What was chosen is of no experiment, or inputs cannot be made.
     pub fn matrix(&self) -> Result<Matrix> {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.options.seed)?;

@@ -39,7 +39,9 @@ pub struct Run {
 const ENDED: &str = "this run was ended before";
 
 /// Runs the experiments that have tables of their own and run here, unless all was `interrupted`.
-/// Fails where results cannot be written.
+///
+/// # Errors
+/// Results cannot be written.
 pub fn apart(
     request: &Request,
     stage: &Stage<'_>,
@@ -101,7 +103,9 @@ fn one_apart(
 }
 
 /// Writes the tables of an experiment; they as JSON.
-/// Fails where they cannot be written.
+///
+/// # Errors
+/// They cannot be written.
 pub fn write(name: &str, store: &Store, tables: &dyn Tables, machine: &[String]) -> Result<String> {
     for (file, bytes) in tables.files(machine)? {
         store.write(file, bytes)?;
@@ -116,7 +120,9 @@ pub fn write(name: &str, store: &Store, tables: &dyn Tables, machine: &[String])
 }
 
 /// Runs the cells that are not kept, each step shown, and says before how many there are.
-/// Fails where results cannot be written.
+///
+/// # Errors
+/// Results cannot be written.
 pub fn cells(
     name: &str,
     series: &mut dyn Series,
@@ -136,6 +142,9 @@ pub fn cells(
 }
 
 /// The header of a run: what was asked for, by which command, on which machine.
+///
+/// # Errors
+/// It cannot be said in JSON.
 pub fn header(
     options: &Options,
     plan: &Plan,
@@ -168,7 +177,9 @@ pub fn header(
 }
 
 /// The published evaluation of Colloid on the simulated machine.
-/// Fails where results cannot be written, or figures were chosen that there are not.
+///
+/// # Errors
+/// Results cannot be written, or figures were chosen that there are not.
 pub fn simulate(
     request: &Request,
     (store, keep): (&Store, &Keep),
@@ -183,7 +194,9 @@ pub fn simulate(
 }
 
 /// Writes the files of the run; its tables as text and as JSON.
-/// Fails where they cannot be written.
+///
+/// # Errors
+/// They cannot be written.
 pub fn files(
     store: &Store,
     summary: &Summary,

@@ -230,6 +230,9 @@ impl Pace {
 pub type Digests = HashMap<(String, String), (u64, &'static str)>;
 
 /// Arms must agree on the output: an allocator that changes it is broken.
+///
+/// # Errors
+/// It does not agree with the first one's.
 pub fn agrees(digests: &mut Digests, cell: &Cell, outcome: Outcome) -> Result<Outcome, String> {
     let Some(digest) = outcome.digest else { return Ok(outcome) };
     let key = (cell.experiment.clone(), cell.case.clone());

@@ -32,6 +32,9 @@ pub struct Store {
 
 impl Store {
     /// Makes the directory. One that holds something is refused unless `force` is given.
+    ///
+    /// # Errors
+    /// It holds something, or cannot be made.
     pub fn create(directory: &Path, force: bool) -> Result<Self> {
         let holds = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
         if holds && !force {
@@ -66,6 +69,9 @@ impl Store {
     }
 
     /// Adds a cell's figures and samples.
+    ///
+    /// # Errors
+    /// They cannot be written.
     pub fn append(
         &self,
         order: usize,
@@ -106,6 +112,9 @@ impl Store {
     }
 
     /// Writes a whole file.
+    ///
+    /// # Errors
+    /// It cannot be written.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<()> {
         pagemill_launch::files::write(&self.directory.join(name), content, true)
     }

@@ -153,6 +153,9 @@ pub struct Circumstances {
 }
 
 /// Summarises a run.
+///
+/// # Errors
+/// As of [`verdict::claims`](super::verdict::claims).
 pub fn summarise(
     shown: &[ShownExperiment],
     finished: &[Finished],

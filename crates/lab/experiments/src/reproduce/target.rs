@@ -123,7 +123,10 @@ impl<'a> Stage<'a> {
         Self { linux: Linux::live(), executable, signals, every: Duration::from_millis(100) }
     }
 
-    /// Fails with [`Interrupted`] if a signal to end has come; waits for one at most `time`.
+    /// Waits for a signal to end, at most `time`.
+    ///
+    /// # Errors
+    /// [`Interrupted`] if one has come.
     pub fn wait(&self, time: Duration) -> Result<()> {
         match self.signals.wait(time)? {
             Some(_) => Err(Interrupted.into()),
@@ -132,6 +135,9 @@ impl<'a> Stage<'a> {
     }
 
     /// Starts `program` in `arm`.
+    ///
+    /// # Errors
+    /// It cannot be started, or its input not be read.
     pub fn start(&self, arm: &Arm, program: &Program) -> Result<Target> {
         let group = self.group();
         let mut command = self.command(arm, program, group.as_ref());
@@ -388,8 +394,10 @@ impl Target {
         (self.cpu + wrapper + ksmd, ksmd)
     }
 
-    /// Waits for the end. A program that is still running at `limit` after its start is an error,
-    /// and so is an interruption; it is ended in both cases.
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// It is still running at `limit` after its start, or was interrupted; it is ended in both cases.
     pub fn finish(mut self, stage: &Stage<'_>, limit: Duration) -> Result<(Ended, Observations)> {
         loop {
             let (cpu, ksmd) = self.cpu(&stage.linux);

@@ -61,6 +61,9 @@ pub struct Reached {
 }
 
 /// Judges the claims of an experiment.
+///
+/// # Errors
+/// As of [`experiment::published`].
 pub fn claims(
     experiment: &Experiment,
     measured: &Measured<'_>,

@@ -38,7 +38,9 @@ pub struct HugeConditions {
 }
 
 /// The policies of these names.
-/// Fails where there is none of a name.
+///
+/// # Errors
+/// There is none of a name.
 pub fn policies(asked: &[String]) -> Result<Vec<&'static dyn Policy>> {
     let named = |name: &String| {
         find(name).with_context(|| {
@@ -131,7 +133,9 @@ impl TimeLimit {
     }
 
     /// Runs one, and says how far it is.
-    /// Fails where the time is over.
+    ///
+    /// # Errors
+    /// The time is over.
     pub fn run(&self, setup: &Setup) -> Result<Outcome> {
         let (policy, began) = (setup.policy.name(), Instant::now());
         let mut line = Progress::new(policy);
@@ -158,7 +162,9 @@ impl TimeLimit {
 }
 
 /// What the mechanisms and walks cost: as measured on the machine of a file, or as the model has it.
-/// Fails where the file is not what `plan --costs --json` prints, or has no cost of base and huge pages.
+///
+/// # Errors
+/// The file is not what `plan --costs --json` prints, or has no cost of base and huge pages.
 pub fn prices(file: Option<&Path>, compaction: Option<Nanos>) -> Result<(Costs, tlb::Config)> {
     let (mut costs, mut tlb) = (
         Costs { stall: Figure::Modelled(attempt(compaction) + huge::MOVING_NS), ..huge::WARM },

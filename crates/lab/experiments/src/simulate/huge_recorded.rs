@@ -32,8 +32,9 @@ pub struct HugeProgram {
 impl HugeProgram {
     /// A synthetic workload on so many regions of 2 MiB, or the recording at a path, whose program reads so often
     /// beyond the caches in a millisecond of its own time.
-    /// Fails where it is neither, or holds no faults of anonymous memory, or is longer or larger than can be worked
-    /// through.
+    ///
+    /// # Errors
+    /// It is neither, holds no faults of anonymous memory, or is longer or larger than can be worked through.
     pub fn named(name: &str, regions: u64, seed: u64, reads_per_ms: u64) -> Result<Self> {
         let program = match Workload::named(name, regions, seed) {
             Some(workload) => Self { workload, notes: Vec::new() },

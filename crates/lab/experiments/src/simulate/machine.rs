@@ -13,7 +13,9 @@ use crate::recorded;
 use crate::reproduce::experiment::meant;
 
 /// The machine of a file, or the built-in one; with another unloaded latency of the alternate tier, ns.
-/// Fails where the file is none, or the latency is out of range.
+///
+/// # Errors
+/// The file is none, or the latency is out of range.
 pub fn machine(file: Option<&Path>, unloaded: Option<f64>) -> Result<Machine> {
     let machine = match file {
         None => Machine::parse(ICELAKE).context("the built-in machine")?,
@@ -38,7 +40,9 @@ pub fn machine(file: Option<&Path>, unloaded: Option<f64>) -> Result<Machine> {
 }
 
 /// The machine with tiers of these sizes, `fast=2G,slow=8G`; which is the default tier is said.
-/// Fails where they are not two sizes.
+///
+/// # Errors
+/// They are not two sizes.
 pub fn sized(machine: Machine, tiers: &str) -> Result<Machine> {
     let text = tiers;
     let valid = "valid: two tiers, the faster first, such as fast=2G,slow=8G";
@@ -76,7 +80,9 @@ pub fn sized(machine: Machine, tiers: &str) -> Result<Machine> {
 }
 
 /// Refuses a program that is larger than both tiers, whose sizes are those of `whose`.
-/// Fails where it does not fit.
+///
+/// # Errors
+/// It does not fit.
 pub fn fits(machine: &Machine, load: &Workload, whose: &str) -> Result<()> {
     let room =
         machine.get("tier.default.capacity_gib") + machine.get("tier.alternate.capacity_gib");
@@ -88,7 +94,9 @@ pub fn fits(machine: &Machine, load: &Workload, whose: &str) -> Result<()> {
 
 /// A program by name, or of a recording, which does between two reads what `like` does; with so many threads, where
 /// that is said.
-/// Fails where there is none of this name, or the recording does not tell how often memory was accessed.
+///
+/// # Errors
+/// There is none of this name, or the recording does not tell how often memory was accessed.
 pub fn program(
     machine: &Machine,
     name: &str,

@@ -35,7 +35,9 @@ pub struct Conditions {
 
 impl Conditions {
     /// One policy's run of a program on a machine.
-    /// Fails where more pages are to stand for one than leave enough of them.
+    ///
+    /// # Errors
+    /// More pages are to stand for one than leave enough of them.
     pub fn setup(&self, machine: &Machine, load: &Workload, policy: &str) -> Result<Setup> {
         let setup = Setup {
             machine: machine.clone(),
@@ -80,7 +82,9 @@ impl Conditions {
     }
 
     /// Refuses what would be passed over in silence, of a run of this program.
-    /// Fails where a number is out of range, or says nothing of such a program.
+    ///
+    /// # Errors
+    /// A number is out of range, or says nothing of such a program.
     pub fn check(&self, load: &Workload) -> Result<()> {
         for (flag, value, least, most) in [
             ("--antagonist", Some(self.antagonist), 0.0, 100.0),

@@ -29,7 +29,9 @@ struct Tier {
 
 /// Measures latency against bandwidth of these nodes, or of the pair that there is, `time` a point of a curve; the text
 /// of the machine file.
-/// Fails where there are no such nodes, they have no free memory or processors, or what was measured is no machine.
+///
+/// # Errors
+/// There are no such nodes, they have no free memory or processors, or what was measured is no machine.
 pub fn machine_file(linux: &Linux, nodes: &[u32], time: Duration) -> Result<String> {
     let found = tiers(linux, nodes)?;
     if let [one] = &found[..] {

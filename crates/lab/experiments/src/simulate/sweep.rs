@@ -109,7 +109,9 @@ struct Placed {
 }
 
 /// Sweeps a program over these sizes of the fast tier, placed best and by each policy.
-/// Fails as [`Conditions::setup`] does.
+///
+/// # Errors
+/// As of [`Conditions::setup`].
 pub fn sweep(
     conditions: &Conditions,
     machine: &Machine,

@@ -8,6 +8,9 @@ use std::io::{self, Write};
 use pagemill_model::random::Random;
 
 /// Writes a program of `functions` functions and a `main` that prints a checksum.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn c_program<W: Write>(out: &mut W, functions: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     writeln!(out, "typedef unsigned int u32;\ntypedef unsigned long long u64;")?;

@@ -31,6 +31,9 @@ const PUSHY: [&str; 16] = [
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Writes `messages` messages in mbox format.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn mailbox<W: Write>(out: &mut W, messages: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     for number in 0..messages {

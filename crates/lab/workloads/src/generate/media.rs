@@ -12,6 +12,9 @@ const AMINO_ACIDS: &[u8] = b"ACDEFGHIKLMNPQRSTVWY";
 const RESIDUES: usize = 240;
 
 /// Words whose ranks follow Zipf's law, in lines, `kib` KiB of them.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn prose<W: Write>(out: &mut W, kib: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     let words: Vec<Vec<u8>> = (0..4096).map(|_| word(&mut random)).collect();
@@ -36,6 +39,9 @@ fn word(random: &mut Random) -> Vec<u8> {
 }
 
 /// An XML document of so many articles, for [`STYLESHEET`].
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn articles<W: Write>(out: &mut W, count: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     writeln!(out, "<?xml version=\"1.0\"?>\n<shop>")?;
@@ -67,6 +73,9 @@ pub const STYLESHEET: &str = r#"<?xml version="1.0"?>
 "#;
 
 /// So many proteins in FASTA; [`proteins`] of the same seed has relatives of the first four.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn queries<W: Write>(out: &mut W, count: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     for at in 0..count {
@@ -76,6 +85,9 @@ pub fn queries<W: Write>(out: &mut W, count: usize, seed: u64) -> io::Result<()>
 }
 
 /// A database of `count` proteins, every twentieth a relative of one of the [`queries`] of this seed.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn proteins<W: Write>(out: &mut W, count: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     let families: Vec<String> = (0..4).map(|_| protein(&mut random)).collect();
@@ -100,6 +112,9 @@ fn protein(random: &mut Random) -> String {
 }
 
 /// Commands of the Go text protocol: a board of 13 lines, stones where the seed says, then `moves` moves of each side.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn go_game<W: Write>(out: &mut W, moves: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     writeln!(out, "boardsize 13\nclear_board")?;
@@ -117,6 +132,9 @@ pub fn go_game<W: Write>(out: &mut W, moves: usize, seed: u64) -> io::Result<()>
 }
 
 /// A film of `frames` frames in YUV4MPEG2, 352 by 288: patterns that move, with noise.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn film<W: Write>(out: &mut W, frames: usize, seed: u64) -> io::Result<()> {
     const WIDTH: usize = 352;
     const HEIGHT: usize = 288;
@@ -145,6 +163,9 @@ pub fn film<W: Write>(out: &mut W, frames: usize, seed: u64) -> io::Result<()> {
 }
 
 /// A scene for a ray tracer: so many spheres over a mirror.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn scene<W: Write>(out: &mut W, spheres: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     writeln!(out, "#version 3.7; global_settings {{ assumed_gamma 1.0 }}")?;

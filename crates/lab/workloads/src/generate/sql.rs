@@ -11,6 +11,9 @@ const WORDS: [&str; 16] = [
 ];
 
 /// Writes a script that inserts `rows` rows into an in-memory database and works on them.
+///
+/// # Errors
+/// `out` cannot be written.
 pub fn sql_script<W: Write>(out: &mut W, rows: usize, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     writeln!(out, "CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT, note TEXT, price INT);")?;

@@ -115,7 +115,10 @@ impl Attaching {
         Ok(())
     }
 
-    /// Attaches the rest. Fails if there is no such process, or it may not be looked into.
+    /// Attaches the rest.
+    ///
+    /// # Errors
+    /// There is no such process, it is a thread of the kernel, or it may not be looked into.
     pub fn join(mut self) -> Result<Attached> {
         let pid = self.process.pid;
         let stat = self.linux.living(pid)?;

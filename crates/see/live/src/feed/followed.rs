@@ -28,6 +28,9 @@ pub struct Followed {
 
 impl Followed {
     /// Opens the recording at `path` and looks at it so often.
+    ///
+    /// # Errors
+    /// There is no recording at `path`.
     pub fn open(path: &Path, interval: Duration) -> Result<Self> {
         let mut follower = Follower::open(path)?;
         let touched = EventKind::Touched.dataset();

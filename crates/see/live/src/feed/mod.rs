@@ -30,9 +30,15 @@ pub trait Feed {
     fn due(&self) -> Instant;
 
     /// Takes in what is new.
+    ///
+    /// # Errors
+    /// What cannot be read, and will not be the next time.
     fn refresh(&mut self, state: &mut State) -> Result<()>;
 
     /// Takes in what is known by now and would come with a later look: somebody is about to see it.
+    ///
+    /// # Errors
+    /// As of [`Feed::refresh`].
     fn flush(&mut self, _state: &mut State) -> Result<()> {
         Ok(())
     }

@@ -128,6 +128,9 @@ impl TraceOutcome {
 
 impl Traced {
     /// Starts `command`, whose file is `path`. `Err` of the inner result: it cannot be executed.
+    ///
+    /// # Errors
+    /// The program cannot be traced.
     pub fn launch(
         linux: Linux,
         options: Options,
@@ -158,6 +161,9 @@ impl Traced {
     }
 
     /// Takes over a running process.
+    ///
+    /// # Errors
+    /// As of [`Tracer::attach`].
     pub fn attach(linux: Linux, options: Options, pid: Pid) -> pagemill_kernel::Result<Self> {
         let allocations =
             Err(anyhow::anyhow!("a running program cannot be made to load a library"));
@@ -207,6 +213,9 @@ impl Traced {
     }
 
     /// Runs the program to its end and writes what it touched.
+    ///
+    /// # Errors
+    /// What was recorded cannot be written; tracing failed is part of the outcome.
     pub fn record(
         mut self,
         signals: &Signals,
@@ -266,6 +275,9 @@ impl Traced {
 }
 
 /// Traces a program that ends at once. How its accesses were told, and why not better.
+///
+/// # Errors
+/// No way to trace works here.
 pub fn try_out(linux: Linux) -> pagemill_kernel::Result<(FaultSource, Vec<String>)> {
     struct Nothing;
     impl Sink for Nothing {}

@@ -46,6 +46,9 @@ impl Allocations {
     /// A ring for the program at `path`, and the variables that make it write there; `preloaded` is what else it is to
     /// load. With a size `least` only what is as large is noted, and not that it was given back; without one, all that
     /// a traced program does. The error says why there is none.
+    ///
+    /// # Errors
+    /// The program takes no library, there is none, or no memory to share.
     pub fn begin(
         path: &Path,
         least: Option<u64>,

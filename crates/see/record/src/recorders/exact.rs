@@ -53,6 +53,9 @@ impl Emulated {
     }
 
     /// The words that run the program in `path` with these arguments in the emulator.
+    ///
+    /// # Errors
+    /// As of [`Emulator::words`].
     pub fn words(&self, path: &Path, arguments: &[OsString]) -> Result<Vec<OsString>> {
         Ok(self.emulator.words(&self.collector, self.cell, path, arguments)?)
     }
@@ -63,6 +66,9 @@ impl Emulated {
     }
 
     /// Runs `command`, which is the emulator's, to its end.
+    ///
+    /// # Errors
+    /// The emulator cannot be waited for or listened to, or what it told not be written.
     pub fn record(
         mut self,
         signals: &Signals,

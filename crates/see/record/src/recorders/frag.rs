@@ -30,6 +30,9 @@ pub struct Frag {
 
 impl Frag {
     /// Will look; fails if it may not.
+    ///
+    /// # Errors
+    /// As of [`FreeMemory::quick`].
     pub fn attach(linux: Linux, interval: Duration) -> Result<Self> {
         FreeMemory::quick(&linux)?;
         Ok(Self { linux, interval, looks: 0 })

@@ -110,6 +110,9 @@ impl Python {
 
 impl Heap {
     /// Looks at `pid` for the first time. `preloaded`: it was started on the heap.
+    ///
+    /// # Errors
+    /// There is no such process.
     pub fn attach(linux: Linux, pid: Pid, options: &Options, preloaded: bool) -> Result<Self> {
         let Options { interval, marks, .. } = *options;
         let malloc = MallocReader::new(linux.clone(), pid);

@@ -41,6 +41,9 @@ pub struct HugePages {
 
 impl HugePages {
     /// Will look at `pid`; fails if it may not.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into.
     pub fn attach(linux: Linux, pid: Pid, interval: Duration) -> Result<Self> {
         linux.smaps(pid)?;
         Ok(Self { linux, pid, interval, looks: 0 })

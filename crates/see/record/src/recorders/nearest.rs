@@ -136,6 +136,9 @@ pub fn behind(
 
 impl Site {
     /// The access that a sample with these registers is of.
+    ///
+    /// # Errors
+    /// Why none can be told.
     pub fn access(
         &self,
         factory: &mut InstructionInfoFactory,

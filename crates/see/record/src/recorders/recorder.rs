@@ -20,15 +20,24 @@ pub trait Recorder {
     fn begin(&self, _meta: &mut Meta) {}
 
     /// Looks at the process and writes what it saw. A process that has ended is no error.
+    ///
+    /// # Errors
+    /// What was seen cannot be written, or the process not be looked into.
     fn collect(&mut self, writer: &mut Writer) -> Result<()>;
 
     /// Somebody is about to see what there is: writes what is known by now and held back for a later moment.
+    ///
+    /// # Errors
+    /// As of [`Recorder::collect`].
     fn flush(&mut self, _writer: &mut Writer) -> Result<()> {
         Ok(())
     }
 
     /// Pages are about to be marked as not accessed: looks at what would count as accessed by that, and at other times
     /// only if nobody marks pages ([`Options::marks`]).
+    ///
+    /// # Errors
+    /// As of [`Recorder::collect`].
     fn before_marks(&mut self, _writer: &mut Writer) -> Result<()> {
         Ok(())
     }
@@ -37,6 +46,9 @@ pub trait Recorder {
     fn missed(&mut self, _writer: &mut Writer) {}
 
     /// Writes what is left and completes the header. The process may have ended.
+    ///
+    /// # Errors
+    /// As of [`Recorder::collect`].
     fn finish(&mut self, writer: &mut Writer) -> Result<()>;
 
     /// How much there is so far, such as `120 samples`.

@@ -49,6 +49,9 @@ pub struct AccessSamples {
 
 impl AccessSamples {
     /// Will sample `pid`; a program that is suspended, from its first instruction on.
+    ///
+    /// # Errors
+    /// The process has ended, or no source of samples works here.
     pub fn attach(linux: &Linux, pid: Pid, period: Nanos, suspended: bool) -> Result<Self> {
         let threads = linux.threads(pid)?;
         Ok(Self {

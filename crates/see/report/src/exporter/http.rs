@@ -24,7 +24,8 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Listens at `address` and answers until a signal asks to end. `listening` is told the address.
 ///
-/// Fails if the address is not of this machine alone: pages name processes.
+/// # Errors
+/// The address is not of this machine alone, for pages name processes; or it cannot be listened at.
 pub fn serve(
     exporter: &mut Exporter,
     address: SocketAddr,

@@ -48,6 +48,9 @@ pub struct Sections {
 
 impl Sections {
     /// Reads all of a recording.
+    ///
+    /// # Errors
+    /// A part of it cannot be read.
     pub fn read(
         path: &Path,
         reader: &mut Reader,

@@ -128,6 +128,9 @@ pub struct Emulator {
 impl Emulator {
     /// Finds the emulator in `search` (as `$PATH`), puts the plugin into the directory `room`, which is to stay
     /// as long as it runs, and tries it on a program of known accesses.
+    ///
+    /// # Errors
+    /// There is no emulator or plugin, `room` cannot be written, or the trial does not say what it should.
     pub fn install(room: &Path, search: Option<&OsStr>) -> Result<Self> {
         let program = search
             .into_iter()
@@ -209,6 +212,9 @@ impl Emulator {
     /// The words of a command that runs the program in the file `path` with these arguments (without its name) in the
     /// emulator, telling `collector` once a `cell`; length 0: each access. The first word is the emulator's
     /// file.
+    ///
+    /// # Errors
+    /// A path cannot be handed to the emulator.
     pub fn words(
         &self,
         collector: &Collector,
@@ -289,6 +295,9 @@ pub struct Stream {
 
 impl Collector {
     /// Listens in the directory `room`.
+    ///
+    /// # Errors
+    /// No socket can be made there.
     pub fn listen(room: &Path) -> Result<Self> {
         let path = room.join("socket");
         let failed = |error| Error::io("listen at", path.display(), error);
@@ -313,6 +322,9 @@ impl Collector {
     }
 
     /// Hands on what has come, at most about a mebibyte of each process.
+    ///
+    /// # Errors
+    /// The socket cannot be listened at or read, or what came is not of the form that is known.
     pub fn read(&mut self, mut each: impl FnMut(EmulatorEvent)) -> Result<()> {
         loop {
             match self.listener.accept() {

@@ -123,6 +123,9 @@ impl Counters {
 }
 
 /// Does all steps that the goal needs; `done` hears of each. Needs root.
+///
+/// # Errors
+/// The caller is not root, or a file of the kernel cannot be read or written.
 pub fn run(linux: &Linux, goal: Goal, mut done: impl FnMut(&Step)) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut add = |step: Step| {
@@ -232,6 +235,9 @@ fn why(ends: &[CompactionEnd], zones: &[Zone]) -> Option<String> {
 }
 
 /// Huge pages that a sweep asks for.
+///
+/// # Errors
+/// A file of the kernel cannot be read.
 pub fn asked(linux: &Linux, goal: Goal) -> Result<u64> {
     let free = free_pages(&FreeMemory::quick(linux)?.blocks()) * page_size() as u64;
     let huge_size =
@@ -286,6 +292,9 @@ pub struct Estimate {
 
 impl Estimate {
     /// From what free memory is just now. Changes nothing.
+    ///
+    /// # Errors
+    /// A file of the kernel cannot be read.
     pub fn of(linux: &Linux, goal: Goal, memory: &FreeMemory) -> Result<Self> {
         let vmstat = linux.vmstat()?;
         let files = ["nr_active_file", "nr_inactive_file"];

@@ -92,6 +92,9 @@ impl Goal {
     /// Order and score to which memory is compacted first, if it must be: what is more fragmented than wanted; and for
     /// a small order, free memory in blocks that are large enough for it and too small to be a huge page, for only huge
     /// pages are broken up.
+    ///
+    /// # Errors
+    /// The kernel has no huge pages.
     pub fn mended_first(&self, linux: &Linux, memory: &FreeMemory) -> Result<Option<(Order, f64)>> {
         let Self { order, target, .. } = *self;
         let huge = usize::try_from(linux.thp_pmd_size()?)? / page_size();
@@ -106,6 +109,9 @@ impl Goal {
     }
 
     /// What it would take. Changes nothing.
+    ///
+    /// # Errors
+    /// The kernel has no huge pages, or the target cannot be reached with the memory that there is.
     pub fn estimate(self, linux: &Linux, memory: &FreeMemory) -> Result<Estimate> {
         let huge = linux.thp_pmd_size().context("huge pages are needed")?;
         let huge = usize::try_from(huge)? / page_size();
@@ -243,6 +249,9 @@ struct Batch {
 impl Fragmenter {
     /// Prepares: borrows settings and makes this process the first that the kernel ends when memory runs
     /// out. Needs root.
+    ///
+    /// # Errors
+    /// The caller is not root, the kernel has no huge pages, or a setting cannot be borrowed.
     pub fn new(linux: &Linux, goal: Goal) -> Result<Self> {
         let huge_size = linux.thp_pmd_size().context("huge pages are needed")?;
         let huge_size = usize::try_from(huge_size)?;
@@ -267,6 +276,9 @@ impl Fragmenter {
     }
 
     /// Goes to the target. `progress` hears of each look: the score and the units taken.
+    ///
+    /// # Errors
+    /// Memory cannot be had or given back, a setting not be borrowed, or a file of the kernel not be read.
     pub fn run(
         &mut self,
         signals: Option<&Signals>,

@@ -29,6 +29,9 @@ pub struct PageblockOccupants {
 
 impl PageblockOccupants {
     /// Those of all of memory, `pages` a block. Needs root.
+    ///
+    /// # Errors
+    /// As of [`Linux::frames`].
     pub fn count(linux: &Linux, pages: usize) -> Result<Self> {
         let mut block = Vec::with_capacity(pages);
         let mut all = Self::default();

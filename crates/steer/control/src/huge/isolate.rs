@@ -69,6 +69,9 @@ fn medium_everywhere(linux: &Linux) -> Result<Option<Loan<Files>>> {
 
 impl Isolation {
     /// For a policy, with what [`medium`] borrowed for it. What is started from now on runs under it.
+    ///
+    /// # Errors
+    /// The setting cannot be read or borrowed.
     pub fn of(linux: &Linux, policy: &dyn Policy, medium: Option<Loan<Files>>) -> Result<Self> {
         let mode = linux.thp_enabled().map(|choice| choice.active);
         match policy.mechanism().thp {
@@ -131,6 +134,9 @@ impl Isolation {
     }
 
     /// Ends it, and says whether that worked.
+    ///
+    /// # Errors
+    /// A setting could not be put back.
     pub fn end(self) -> Result<()> {
         for loan in [self.loan, self.medium].into_iter().flatten() {
             loan.give_back()?;

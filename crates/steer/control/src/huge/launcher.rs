@@ -265,6 +265,9 @@ pub struct Launcher {
 
 impl Launcher {
     /// Prepares everything that can fail.
+    ///
+    /// # Errors
+    /// A setting cannot be borrowed, a file not be created, or what a policy needs not be measured.
     pub fn new(linux: &Linux, options: Options) -> Result<Self> {
         let inside = options.pid.is_none() && !options.dry;
         let medium = inside.then(|| isolate::medium(linux, options.policy)).flatten();

@@ -138,6 +138,9 @@ pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>
 }
 
 /// Measures. The inner error is that the command cannot be executed.
+///
+/// # Errors
+/// The kernel has no huge pages to be asked for, or a run cannot be traced or measured.
 pub fn measure(
     linux: &Linux,
     subject: &Words,
@@ -411,6 +414,9 @@ impl Outcome {
 }
 
 /// Huge pages are to be where they are asked for, and nowhere else.
+///
+/// # Errors
+/// The kernel has no huge pages, or its setting is `never`.
 pub fn allow_only_advised(linux: &Linux) -> Result<()> {
     match linux.thp_enabled()?.active.as_str() {
         "madvise" => Ok(()),

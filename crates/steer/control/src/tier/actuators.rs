@@ -156,6 +156,9 @@ pub struct MovePages {
 
 impl MovePages {
     /// Switches the kernel's balancing off.
+    ///
+    /// # Errors
+    /// A setting cannot be borrowed.
     pub fn start(
         linux: &Linux,
         journals: &Path,
@@ -301,6 +304,9 @@ pub struct Damos {
 
 impl Damos {
     /// Switches the kernel's own balancing off, as [`MovePages::start`] does.
+    ///
+    /// # Errors
+    /// A setting cannot be borrowed.
     pub fn start(
         linux: &Linux,
         journals: &Path,
@@ -352,6 +358,9 @@ impl Actuator for Damos {
 
 /// What the kernel's own tiering by DAMON watches and does (`samples/damon/mtier.c`): a thread a node, of the memory of
 /// `group` only, where one is named; `rate` bounds the bytes that each moves a second.
+///
+/// # Errors
+/// A node's memory is not known.
 pub fn tiering(
     linux: &Linux,
     Tiers([default, alternate]): Tiers,
@@ -404,6 +413,9 @@ pub struct Tiering {
 
 impl Tiering {
     /// Starts both threads; the kernel's own balancing is off meanwhile, as in [`MovePages::start`].
+    ///
+    /// # Errors
+    /// A setting cannot be borrowed, or as of [`Monitor::start`].
     pub fn start(
         linux: &Linux,
         journals: &Path,
@@ -446,6 +458,9 @@ pub struct KernelPromotion {
 
 impl KernelPromotion {
     /// Demotion is on for as long as this lives; `rate` bounds what is promoted a second.
+    ///
+    /// # Errors
+    /// A setting cannot be borrowed.
     pub fn start(linux: &Linux, journals: &Path, rate: Bytes) -> pagemill_kernel::Result<Self> {
         let files = [NUMA_BALANCING, PROMOTE_RATE_LIMIT, DEMOTION_ENABLED];
         let loan = Loan::files(linux, journals, "tier", &files)?;
@@ -487,6 +502,9 @@ pub struct Interleave {
 
 impl Interleave {
     /// The weights are on loan for as long as this lives.
+    ///
+    /// # Errors
+    /// `Unsupported` where the kernel has no weights; they cannot be borrowed.
     pub fn start(linux: &Linux, journals: &Path, tiers: Tiers) -> pagemill_kernel::Result<Self> {
         let files = tiers.0.map(weight_file);
         // Putting a weight back switches the automatic ones off, so their switch is restored last.

@@ -110,6 +110,9 @@ impl Sink {
 
 /// Restores what a killed pagemill left; says what. DAMON's threads first: while they run, `DAMON_STAT`
 /// cannot be switched on again.
+///
+/// # Errors
+/// A journal cannot be read, or a setting not be restored.
 pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
     let journals = loan::directory(linux);
     let mut restored = Vec::new();
@@ -123,6 +126,9 @@ pub fn restore(linux: &Linux) -> pagemill_kernel::Result<Vec<String>> {
 }
 
 /// Runs until told to stop.
+///
+/// # Errors
+/// It cannot start, or a look, a decision or a record of it fails.
 pub fn run(
     linux: &Linux,
     options: Options,

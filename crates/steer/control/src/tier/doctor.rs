@@ -70,6 +70,9 @@ fn finding(name: &'static str, status: Status, what: impl Into<String>, fix: &st
 }
 
 /// Examines everything. Nothing that is tried outlives this.
+///
+/// # Errors
+/// The nodes cannot be read.
 pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Answer> {
     let nodes = linux.memory_nodes()?;
     let tiers = Tiers::choose(&nodes, named);

@@ -110,6 +110,9 @@ const LATELY: usize = 16;
 
 impl Latency {
     /// Opens what is wanted. The default tier must be the near memory of the counters' sockets.
+    ///
+    /// # Errors
+    /// What is wanted does not work here, or a script cannot be read.
     pub fn open(linux: &Linux, tiers: Tiers, wanted: &LatencySource) -> Result<Self> {
         let counters = || -> pagemill_kernel::Result<Self> {
             let counters = TierCounters::open(linux)?;
@@ -164,6 +167,9 @@ impl Latency {
     }
 
     /// What both tiers did since the last look; `elapsed` is the time since the daemon's start.
+    ///
+    /// # Errors
+    /// A counter cannot be read, or nothing be read from a tier.
     pub fn since_last(&mut self, elapsed: Duration) -> Result<TierTraffic> {
         match self {
             Self::None => Ok(TierTraffic::default()),
@@ -239,6 +245,9 @@ impl Script {
     }
 
     /// Reads a script; the error names line, key and valid values.
+    ///
+    /// # Errors
+    /// The wrong line, with its key and valid values.
     pub fn parse(text: &str) -> Result<Self> {
         let mut lines: Vec<(f64, TierTraffic)> = Vec::new();
         for (number, line) in text.lines().enumerate() {

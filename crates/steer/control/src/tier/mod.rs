@@ -30,6 +30,9 @@ impl Tiers {
     /// The tiers of a machine: those that were named, or else the one pair that there is. The default
     /// tier is the one that a processor reaches sooner: by the firmware's latency, else by the
     /// kernel's tier, else the one that has processors.
+    ///
+    /// # Errors
+    /// A named node is not there, or there is no one pair.
     pub fn choose(nodes: &[Node], named: [Option<u32>; 2]) -> Result<Self> {
         let list = || nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(", ");
         for (flag, node) in ["--default-node", "--alternate-node"].into_iter().zip(named) {

@@ -158,6 +158,9 @@ impl Pages {
     }
 
     /// Looks at the mappings of `pids`; drops what has gone and adds what is new.
+    ///
+    /// # Errors
+    /// A process may not be looked into.
     pub fn census(&mut self, linux: &Linux, pids: &[Pid]) -> pagemill_kernel::Result<()> {
         let mut refused = None;
         let ended: Vec<Pid> =

@@ -38,6 +38,9 @@ fn next(at: usize, lines: usize) -> usize {
 
 impl Chase {
     /// A ring on `node`.
+    ///
+    /// # Errors
+    /// The node has no memory to give.
     pub fn on(node: u32) -> pagemill_kernel::Result<Self> {
         Self::with_size(node, BUFFER)
     }

@@ -41,14 +41,18 @@ impl Replay {
 }
 
 /// The policy of this name.
-/// Fails where there is none.
+///
+/// # Errors
+/// There is none.
 pub fn policy(name: &str) -> Result<Live> {
     let valid = || format!("no policy '{name}'; valid: {}", compose::names().join(", "));
     Live::named(name).with_context(valid)
 }
 
 /// Decides over a recording again, by its policy or by the one of this name.
-/// Fails where it is damaged or holds no decisions, or there is no such policy.
+///
+/// # Errors
+/// It is damaged or holds no decisions, or there is no such policy.
 pub fn replay(path: &Path, name: Option<&str>) -> Result<Replay> {
     let mut reader = pagemill_launch::context::recording(path, false)?;
     let mut live = name.map(policy).transpose()?;

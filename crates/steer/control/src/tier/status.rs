@@ -113,12 +113,18 @@ fn path(directory: &Path, token: &str) -> PathBuf {
 
 impl Board {
     /// Makes the directory where it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made or written.
     pub fn claim(directory: &Path) -> Result<Self> {
         loan::make(directory)?;
         Ok(Self { directory: directory.to_owned(), mark: Presence::claim(directory, "tier")? })
     }
 
     /// Replaces what it says, which is everybody's to read.
+    ///
+    /// # Errors
+    /// It cannot be written.
     pub fn write(&self, status: &Status) -> Result<()> {
         let target = path(&self.directory, self.mark.token());
         let written = serde_json::to_vec_pretty(status)

@@ -89,6 +89,9 @@ pub enum Tracker {
 
 impl Tracker {
     /// Opens what is wanted; `migrate` says that DAMON is to move pages too.
+    ///
+    /// # Errors
+    /// What is wanted does not work here.
     pub fn open(
         linux: &Linux,
         wanted: Track,
@@ -124,6 +127,9 @@ impl Tracker {
     }
 
     /// Adds what was seen since the last look to the heat of `pages`.
+    ///
+    /// # Errors
+    /// The tracker cannot be read.
     pub fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
         match self {
             Self::Damon(damon) => damon.add_heat(linux, pages),
@@ -147,6 +153,9 @@ impl Tracker {
 
     /// Lets DAMON move so many bytes a second from now on; says what it has moved of which process (all of
     /// them: 0) since this was last asked.
+    ///
+    /// # Errors
+    /// DAMON has stopped, or refuses a value.
     pub fn migrate(&mut self, per_second: Moves) -> Result<Vec<(Pid, Moves)>> {
         match self {
             Self::Damon(damon) => damon.migrate(per_second),

@@ -184,6 +184,9 @@ impl Profile {
     }
 
     /// Whether the original reads this profile as it is meant; the text says what speaks against it.
+    ///
+    /// # Errors
+    /// What speaks against it.
     pub fn original(&self) -> Result<(), String> {
         if self.unit != Unit::Cycles {
             return Err(format!(

@@ -98,6 +98,9 @@ pub struct Accesses {
 
 impl Accesses {
     /// Loads and attaches the programs; no process is followed yet.
+    ///
+    /// # Errors
+    /// This build has no BPF programs, or the kernel does not take them.
     pub fn load() -> Result<Self> {
         let mut object = Object::open("the BPF programs for accesses", objects::ACCESSES, &[])?;
         object.attach_tracepoint("user", "page_fault_user")?;
@@ -113,6 +116,9 @@ impl Accesses {
     }
 
     /// Writes the faults of `process` down from now on.
+    ///
+    /// # Errors
+    /// The map of processes is full.
     pub fn follow(&mut self, process: Pid) -> Result<()> {
         let set = self.set(process, true);
         set.map_err(|error| super::failed("follow", format_args!("process {process}"), &error))
@@ -149,6 +155,9 @@ impl Accesses {
     }
 
     /// Accesses that the ring had no room for, since the beginning.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
     pub fn lost(&self) -> Result<u64> {
         let counts =
             self.lost.get(&0, 0).map_err(|error| super::failed("read", "the losses", &error))?;

@@ -174,6 +174,9 @@ fn on_every_processor(object: &mut Object) -> Result<Vec<Event>> {
 impl Faults {
     /// Loads and attaches the programs. Faults that take `threshold` ns or longer are told one by one, shorter ones of
     /// a thread each time that they took `sum` together, if at all; a page of `huge_order` or more counts as huge.
+    ///
+    /// # Errors
+    /// This build has no BPF programs, or the kernel does not take them.
     pub fn load(
         points: Points,
         threshold: Nanos,
@@ -232,6 +235,9 @@ impl Faults {
     }
 
     /// Begins to trace `process` and all that it will start, from this moment on.
+    ///
+    /// # Errors
+    /// The map of processes is full.
     pub fn follow(&mut self, process: Pid) -> Result<()> {
         self.processes
             .insert(process.0, process.0, 0)
@@ -257,6 +263,9 @@ impl Faults {
     }
 
     /// The histogram since the beginning: (flags, bucket, faults).
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn histogram(&self) -> Result<Vec<(u32, u32, u64)>> {
         let unreadable = |error: &(dyn std::error::Error + 'static)| {
             super::failed("read", "the histogram of faults", error)
@@ -270,6 +279,9 @@ impl Faults {
     }
 
     /// The counters since the beginning.
+    ///
+    /// # Errors
+    /// The map cannot be read.
     pub fn tally(&self) -> Result<Tally> {
         let read = |index: u32| -> Result<u64> {
             let counts = self.counters.get(&index, 0);

@@ -22,6 +22,9 @@ pub(super) trait Stream: Read + Write + Send {}
 impl<S: Read + Write + Send> Stream for S {}
 
 /// Connects and disconnects: whether somebody listens there.
+///
+/// # Errors
+/// Nobody does.
 pub fn reach(address: &Address) -> io::Result<()> {
     connect(address).map(drop)
 }

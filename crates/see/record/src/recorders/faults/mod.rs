@@ -79,6 +79,9 @@ pub struct Faults {
 
 impl Faults {
     /// Finds the best back end and follows `pid`.
+    ///
+    /// # Errors
+    /// The process has ended or may not be looked into, or no back end works here.
     pub fn attach(linux: &Linux, pid: Pid, target: Target, options: &Options) -> Result<Self> {
         let huge_order =
             linux.thp_pmd_size().map_or(9, |size| (size / page_size() as u64).max(1).ilog2() as u8);
