@@ -17,6 +17,5 @@ pub mod prepare;
 pub mod program;
 pub mod progress;
 pub mod redirected;
-pub mod shell;
 pub mod stats_page;
 pub mod supervise;

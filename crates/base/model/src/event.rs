@@ -16,7 +16,7 @@ use crate::units::{Bytes, Nanos};
 /// Defines the kinds of events: each a row type of its own dataset. Of two events with the same
 /// stamp, the kind that stands first is read back first.
 macro_rules! events {
-    ($($(#[doc = $about:literal])+ $kind:ident($row:ident),)*) => {
+    ($($(#[doc = $about:literal])+ $kind:ident($row:ident) $(: $retention:ident)?,)*) => {
         /// An event of any kind.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Event {
@@ -95,6 +95,7 @@ macro_rules! events {
             about: concat!($($about),+),
             columns: $row::COLUMNS,
             make: make::<$row>,
+            retention: retention!($($retention)?),
         }),*];
 
         /// Names of the datasets, in the order of the kinds.
@@ -104,6 +105,27 @@ macro_rules! events {
         pub(crate) fn buffers() -> Vec<Box<dyn Buffer>> {
             vec![$(Box::new(Rows::<$row>::default())),*]
         }
+    };
+}
+
+/// How the rows of a dataset are kept beside those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// As they come, and the oldest go first.
+    Plain,
+    /// There are millions of them: their parts are larger, so that these are not thousands of files.
+    Numerous,
+    /// Other rows say little without them (where memory is, how many faults there were): they go last.
+    Explaining,
+}
+
+/// That of a kind, which says it where it is not plain.
+macro_rules! retention {
+    () => {
+        Retention::Plain
+    };
+    ($retention:ident) => {
+        Retention::$retention
     };
 }
 
@@ -118,6 +140,8 @@ pub struct Dataset {
     pub columns: &'static [Column],
     /// An event of the kind, whose cells are asked for one by one; what does not fit its column is left out.
     pub make: fn(Cells<'_>) -> Event,
+    /// How its rows are kept.
+    pub retention: Retention,
 }
 
 /// What gives the cell of a column.
@@ -182,13 +206,13 @@ events! {
     /// A heap and its process, looked at once.
     Heap(HeapSample),
     /// What lay in an address space.
-    Mapping(MappingSample),
+    Mapping(MappingSample): Explaining,
     /// A page fault that took long.
     Fault(Fault),
     /// Short page faults of a thread, summed up.
     FaultSum(FaultSum),
     /// How many faults took how long.
-    FaultCounts(FaultCounts),
+    FaultCounts(FaultCounts): Explaining,
     /// The free memory of a zone.
     Frag(FragSample),
     /// How long tasks waited for memory.
@@ -202,9 +226,9 @@ events! {
     /// A huge page decision, with what it was made from.
     Huge(HugeDecision),
     /// Memory taken from an allocator, or given back.
-    Allocation(Allocation),
+    Allocation(Allocation): Numerous,
     /// An access to memory.
-    Access(Access),
+    Access(Access): Numerous,
     /// The pages touched in an interval.
     Touched(Touched),
 }

@@ -37,6 +37,7 @@ pub mod pftrace;
 pub mod random;
 pub mod recording;
 pub mod results;
+pub mod shell;
 pub mod sums;
 pub mod tiers;
 pub mod units;

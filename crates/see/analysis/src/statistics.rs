@@ -80,6 +80,21 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The mean of a quantity over time, which was looked at in these moments (in seconds; trapezoids, for moments are not
+/// exactly equidistant); the last value if no time passed; none without a look.
+pub fn mean_over_time<T>(looks: &[T], at: impl Fn(&T) -> (f64, f64)) -> Option<f64> {
+    let (first, last) = (at(looks.first()?), at(looks.last()?));
+    let span = last.0 - first.0;
+    if span <= 0.0 {
+        return Some(last.1);
+    }
+    let area = |pair: &[T]| {
+        let (from, to) = (at(&pair[0]), at(&pair[1]));
+        (to.0 - from.0) * (from.1 + to.1) / 2.0
+    };
+    Some(looks.windows(2).map(area).sum::<f64>() / span)
+}
+
 /// The geometric mean; `None` for no values or a value that is not positive.
 pub fn geomean(values: &[f64]) -> Option<f64> {
     if values.iter().any(|&value| value.is_nan() || value <= 0.0) {

@@ -22,7 +22,7 @@ use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
 use pagemill_model::recording::{Reader, State, keep_summary};
 use pagemill_model::sums::sum;
-use pagemill_model::{Event, Fold as _, Nanos, Pid, Source as _};
+use pagemill_model::{Event, EventKind, Fold as _, Nanos, Pid, Source as _};
 use serde::{Deserialize, Serialize};
 
 use crate::symbols::Files;
@@ -32,8 +32,8 @@ const VERSION: u64 = 7;
 /// The version before is read as well: what it has names of may be gone by now.
 const BEFORE: u64 = 6;
 
-/// Datasets that it stands for.
-const DATASETS: [&str; 3] = ["accesses", "allocations", "touched"];
+/// The kinds of events that it stands for.
+const KINDS: [EventKind; 3] = [EventKind::Access, EventKind::Allocation, EventKind::Touched];
 
 /// The views.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -348,13 +348,13 @@ pub fn read(reader: &mut Reader) -> Option<Summary> {
     // What it was made of may have been changed since; then reading says so.
     let fits = [VERSION, BEFORE].contains(&summary.version)
         && summary.fingerprint == reader.fingerprint()
-        && DATASETS.iter().all(|dataset| reader.is_intact(dataset));
+        && KINDS.iter().all(|kind| reader.is_intact(kind.dataset()));
     fits.then(|| {
         if summary.version == BEFORE {
             let longest = summary.accesses.lengths.iter().max();
             summary.heat.until_intervals_end(longest.copied().unwrap_or(0));
         }
-        DATASETS.iter().for_each(|dataset| reader.pass_over(dataset));
+        KINDS.iter().for_each(|kind| reader.pass_over(kind.dataset()));
         summary
     })
 }
@@ -369,7 +369,7 @@ impl Reading {
     /// Of a recording whose rows are to be read.
     pub fn new(reader: &Reader) -> Self {
         let parts = &reader.meta().parts;
-        let rows = DATASETS.iter().filter_map(|dataset| parts.get(*dataset)).map(|set| set.rows);
+        let rows = KINDS.iter().filter_map(|kind| parts.get(kind.dataset())).map(|set| set.rows);
         Self { line: Progress::of("reading accesses", sum(rows)), read: 0 }
     }
 

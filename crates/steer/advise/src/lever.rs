@@ -13,8 +13,7 @@ use pagemill_kernel::{
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
-use pagemill_launch::shell::quoted;
-use pagemill_model::Pid;
+use pagemill_model::{Pid, shell::quoted};
 
 pub use crate::estimate::Estimate;
 use crate::observation::RunObservation;

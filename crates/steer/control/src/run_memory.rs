@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use pagemill_analysis::statistics::mean_over_time;
 use pagemill_kernel::{Linux, memory::memfd};
 use pagemill_model::Pid;
 
@@ -167,15 +168,7 @@ pub fn whole_mean(looks: &[Memory]) -> Option<f64> {
 }
 
 fn over(looks: &[Memory]) -> Option<f64> {
-    let (first, last) = (looks.first()?, looks.last()?);
-    let span = last.seconds - first.seconds;
-    if span <= 0.0 {
-        return Some(last.bytes as f64);
-    }
-    let area = |pair: &[Memory]| {
-        (pair[1].seconds - pair[0].seconds) * (pair[0].bytes + pair[1].bytes) as f64 / 2.0
-    };
-    Some(looks.windows(2).map(area).sum::<f64>() / span)
+    mean_over_time(looks, |look| (look.seconds, look.bytes as f64))
 }
 
 /// What is left when a program has freed its memory differs by less from look to look, as a share.

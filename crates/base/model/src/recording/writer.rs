@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, parse_part_name, part_name, seal};
 use crate::error::{Error, Kind, Result};
-use crate::event::{DATASETS, Event, buffers};
+use crate::event::{DATASETS, Event, Retention, SCHEMA as KINDS, buffers};
 use crate::units::{Bytes, Nanos};
 
 /// Ends the name of a file in the making.
@@ -16,11 +16,8 @@ const TEMPORARY: &str = ".tmp";
 /// Parts are closed when one holds this many rows …
 const PART_ROWS: usize = 16_384;
 
-/// … or this many of the datasets that have millions, so that they are not thousands of files …
-const PART_ROWS_OF_MANY: usize = 262_144;
-
-/// … which are these.
-const MANY: [&str; 2] = ["accesses", "allocations"];
+/// … or this many of [`Retention::Numerous`] …
+const PART_ROWS_OF_NUMEROUS: usize = 262_144;
 
 /// … or when texts and lists of its rows are this long together: a reader takes no more of equal ones, which take no
 /// room in a file, than [`crate::parquet_columns`] says …
@@ -52,13 +49,11 @@ pub struct Writer {
     passed: Option<Vec<Event>>,
 }
 
-/// Datasets without which other rows say little: where memory is, and how many faults there were.
-const EXPLAINING: [&str; 2] = ["mappings", "fault_counts"];
-
 /// A part on disk.
 #[derive(Debug)]
 struct Part {
     dataset: &'static str,
+    explains: bool,
     path: PathBuf,
     size: u64,
     rows: u64,
@@ -239,9 +234,11 @@ impl Writer {
         let first = self.first.map_or(event.time(), |first| first.min(event.time()));
         self.first = Some(first);
         let age = event.time().since(first);
-        let many = rows >= PART_ROWS && MANY.contains(&buffer.dataset());
-        let full = rows >= if many { PART_ROWS_OF_MANY } else { PART_ROWS }
-            || buffer.length() >= PART_LENGTH;
+        let most = match KINDS[self.latest].retention {
+            Retention::Numerous => PART_ROWS_OF_NUMEROUS,
+            Retention::Plain | Retention::Explaining => PART_ROWS,
+        };
+        let full = rows >= most || buffer.length() >= PART_LENGTH;
         if full || age >= self.part_age {
             self.part_age = Nanos((self.part_age.0 * 2).min(self.part_age_max.0));
             self.close_parts()?;
@@ -267,8 +264,7 @@ impl Writer {
     fn close_parts(&mut self) -> Result<()> {
         let before = self.parts.len();
         self.first = None;
-        for at in 0..self.buffers.len() {
-            let buffer = &mut self.buffers[at];
+        for (buffer, kind) in self.buffers.iter_mut().zip(KINDS) {
             let rows = buffer.len() as u64;
             if rows == 0 {
                 continue;
@@ -288,7 +284,14 @@ impl Writer {
             counted.rows += rows;
             let size = bytes.len() as u64;
             self.written.0 += size;
-            self.parts.push_back(Part { dataset, path: directory.join(name), size, rows });
+            let explains = kind.retention == Retention::Explaining;
+            self.parts.push_back(Part {
+                dataset,
+                explains,
+                path: directory.join(name),
+                size,
+                rows,
+            });
         }
         if self.parts.len() == before {
             return Ok(());
@@ -308,14 +311,13 @@ impl Writer {
     fn shrink(&mut self) -> Vec<PathBuf> {
         let mut removed = Vec::new();
         let Some(Bytes(limit)) = self.max_size else { return removed };
-        let explains = |part: &Part| EXPLAINING.contains(&part.dataset);
         while self.written.0 > limit && self.parts.len() > 1 {
             let older = self.parts.iter().take(self.parts.len() - 1);
             let explaining: u64 =
-                self.parts.iter().filter(|part| explains(part)).map(|part| part.size).sum();
+                self.parts.iter().filter(|part| part.explains).map(|part| part.size).sum();
             let wanted = explaining > limit / 2;
             let mut candidates = older.enumerate();
-            let Some((oldest, _)) = candidates.find(|(_, part)| explains(part) == wanted) else {
+            let Some((oldest, _)) = candidates.find(|(_, part)| part.explains == wanted) else {
                 break;
             };
             let Some(part) = self.parts.remove(oldest) else { break };

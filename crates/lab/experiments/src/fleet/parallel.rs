@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::process::signal::Signals;
-use pagemill_launch::{files, shell::quoted};
+use pagemill_launch::files;
+use pagemill_model::shell::quoted;
 use pagemill_model::{Pid, whole};
 
 use super::matrix::Matrix;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::Linux;
-use pagemill_launch::{files, shell::quoted};
+use pagemill_launch::files;
+use pagemill_model::shell::quoted;
 use pagemill_model::whole;
 
 /// Brings memory into the state in which a cell begins, and back.

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_launch::{files, shell::quoted};
+use pagemill_launch::files;
+use pagemill_model::shell::quoted;
 
 /// The file of the job.
 pub const FILE: &str = "job.sh";

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use pagemill_analysis::statistics::mean_over_time;
 use pagemill_model::digest::Digest;
 
 use super::arm::{Allocator, Arm};
@@ -122,26 +123,12 @@ fn memory_metrics(outcome: &mut Outcome) {
             outcome.metrics.entry(name.to_owned()).or_insert(value);
         }
     };
-    put("mean_pss", mean_over_time(samples));
+    put("mean_pss", mean_over_time(samples, |sample| (sample.seconds, pss(sample))));
     put("peak_pss", samples.iter().map(pss).chain(last_pss).reduce(f64::max));
     put("final_pss", samples.last().map(pss));
     let charges = || samples.iter().filter_map(|sample| sample.charge).map(|bytes| bytes as f64);
     put("peak_charge", charges().chain(last_charge).reduce(f64::max));
     put("final_charge", charges().next_back());
-}
-
-/// The mean of Pss weighted by time (trapezoids); samples are not exactly equidistant.
-fn mean_over_time(samples: &[Sample]) -> Option<f64> {
-    let (first, last) = (samples.first()?, samples.last()?);
-    let span = last.seconds - first.seconds;
-    if span <= 0.0 {
-        return Some(last.pss as f64);
-    }
-    let area: f64 = samples
-        .windows(2)
-        .map(|pair| (pair[1].seconds - pair[0].seconds) * (pair[0].pss + pair[1].pss) as f64 / 2.0)
-        .sum();
-    Some(area / span)
 }
 
 /// Takes over what `pagemill workload` printed. Names with a unit of microseconds become seconds.
@@ -184,15 +171,6 @@ mod tests {
 
     fn sample(seconds: f64, pss: u64) -> Sample {
         Sample { seconds, pss, charge: Some(pss + 1) }
-    }
-
-    #[test]
-    fn the_mean_is_weighted_by_time() {
-        let samples = [sample(0.0, 100), sample(1.0, 100), sample(10.0, 100), sample(11.0, 200)];
-        let mean = mean_over_time(&samples).unwrap();
-        assert!((mean - (10.0 * 100.0 + 150.0) / 11.0).abs() < 1e-9, "{mean}");
-        assert_eq!(mean_over_time(&samples[..1]), Some(100.0));
-        assert_eq!(mean_over_time(&[]), None);
     }
 
     #[test]

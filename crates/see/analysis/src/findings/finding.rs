@@ -1,7 +1,7 @@
 //! What every finding is, and what it is made of.
 
 use pagemill_model::recording::{Meta, NotMeasured};
-use pagemill_model::{AccessSetup, Bytes, FaultSetup, Nanos};
+use pagemill_model::{AccessSetup, Bytes, FaultSetup, Nanos, shell};
 
 use crate::accesses::AccessView;
 use crate::faults::FaultView;
@@ -90,14 +90,7 @@ impl RecordedViews<'_> {
                 comm => format!("-- {comm} …"),
             };
         };
-        let quoted = |word: &String| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-            match !word.is_empty() && word.chars().all(plain) {
-                true => word.clone(),
-                false => format!("'{}'", word.replace('\'', r"'\''")),
-            }
-        };
-        format!("-- {}", words.iter().map(quoted).collect::<Vec<_>>().join(" "))
+        format!("-- {}", words.iter().map(shell::quoted).collect::<Vec<_>>().join(" "))
     }
 
     /// Why some allocations, or all, were not seen; `None` if all were.

@@ -162,3 +162,12 @@ proptest! {
         prop_assert_eq!(once.value * 2.0, twice.value);
     }
 }
+
+#[test]
+fn the_mean_over_time_is_weighted_by_it() {
+    let looks = [(0.0, 100.0), (1.0, 100.0), (10.0, 100.0), (11.0, 200.0)];
+    let mean = mean_over_time(&looks, |look| *look).unwrap();
+    assert!((mean - (10.0 * 100.0 + 150.0) / 11.0).abs() < 1e-9, "{mean}");
+    assert_eq!(mean_over_time(&looks[..1], |look| *look), Some(100.0));
+    assert_eq!(mean_over_time(&looks[..0], |look| *look), None);
+}

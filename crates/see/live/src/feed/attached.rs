@@ -13,7 +13,9 @@ use pagemill_launch::context;
 use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, NotMeasured, Writer};
 use pagemill_model::{Nanos, Pid};
-use pagemill_record::recorders::{Options, Process, RECORDERS, Recorder, RecorderKind, faults};
+use pagemill_record::recorders::{
+    Options, Process, RECORDERS, Recorder, RecorderKind, Start, faults,
+};
 
 use super::{Condition, Feed};
 use crate::state::State;
@@ -31,10 +33,26 @@ const WINDOW: (Duration, Duration) = (Duration::from_secs(2), Duration::from_sec
 /// that, for all of its pages, and so it loses half a percent at the most.
 const PER_PAGE: Duration = Duration::from_micros(200);
 
-/// Recorders that want the first instruction of a program that is started, with the pane that they are for.
-const EARLY: [(&str, &str); 2] = [("faults", "faults"), ("accesses", "heat")];
-/// The others.
-const LATE: [(&str, &str); 3] = [("heap", "memory"), ("hugepages", "mappings"), ("frag", "frag")];
+/// Recorders, with the pane that each is for.
+const PANES: [(&str, &str); 5] = [
+    ("faults", "faults"),
+    ("accesses", "heat"),
+    ("heap", "memory"),
+    ("hugepages", "mappings"),
+    ("frag", "frag"),
+];
+
+/// Whether it wants the first instruction of a program that is started: then it is attached before the others.
+fn is_early(kind: &RecorderKind) -> bool {
+    matches!(kind.start, Start::Suspended)
+}
+
+/// The recorders of [`PANES`] that are early, or the others.
+fn recorders(early: bool) -> impl Iterator<Item = (&'static RecorderKind, &'static str)> {
+    let find = |name: &str| RECORDERS.iter().find(|kind| kind.name == name);
+    let all = PANES.iter().filter_map(move |(name, pane)| Some((find(name)?, *pane)));
+    all.filter(move |(kind, _)| is_early(kind) == early)
+}
 
 /// A recorder, and when it looks next.
 struct Timed {
@@ -79,9 +97,9 @@ impl Attaching {
             recorders: Vec::new(),
             lacks: Vec::new(),
         };
-        for (name, pane) in EARLY {
+        for (kind, pane) in recorders(true) {
             // What cannot be measured here is said, and the rest is shown.
-            if let Err(error) = attaching.add(name, pane) {
+            if let Err(error) = attaching.add(kind, pane) {
                 attaching.lack(pane, &error);
             }
         }
@@ -92,9 +110,7 @@ impl Attaching {
         self.lacks.push(NotMeasured { what: pane.into(), why: format!("{error:#}") });
     }
 
-    fn add(&mut self, name: &str, pane: &'static str) -> Result<()> {
-        let kind: Option<&RecorderKind> = RECORDERS.iter().find(|kind| kind.name == name);
-        let Some(kind) = kind else { bail!("there is no recorder {name}") };
+    fn add(&mut self, kind: &RecorderKind, pane: &'static str) -> Result<()> {
         let options = Options {
             interval: self.interval,
             faults: faults::Options {
@@ -109,7 +125,7 @@ impl Attaching {
             marks: true,
         };
         if let Some(recorder) = (kind.attach)(&self.linux, self.process, &options)? {
-            let own = EARLY.iter().any(|early| early.0 == name).then(|| recorder.interval());
+            let own = is_early(kind).then(|| recorder.interval());
             self.recorders.push(Timed { recorder, pane, own, due: Instant::now() });
         }
         Ok(())
@@ -126,8 +142,8 @@ impl Attaching {
             let comm = stat.comm;
             bail!("process {pid} ({comm}) is a thread of the kernel: it has no memory of its own");
         }
-        for (name, pane) in LATE {
-            match self.add(name, pane) {
+        for (kind, pane) in recorders(false) {
+            match self.add(kind, pane) {
                 Ok(()) => {}
                 // A command may have ended by now: that is no error of ours.
                 Err(error) if pane == "memory" && !self.process.started => return Err(error),
@@ -295,5 +311,17 @@ impl Feed for Attached {
             // It may have ended a moment ago.
             let _ = signal::send(Pid(child.id()), signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pane_has_a_recorder_that_there_is() {
+        let names = |early| recorders(early).map(|(kind, _)| kind.name).collect::<Vec<_>>();
+        assert_eq!(names(true), ["faults", "accesses"]);
+        assert_eq!(names(false), ["heap", "hugepages", "frag"]);
     }
 }
