@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pagemill_kernel::Linux;
 use pagemill_kernel::nodes::mempolicy::Bound;
-use pagemill_kernel::nodes::move_pages::{Place, locate};
+use pagemill_kernel::nodes::move_pages::{PageLocation, locate};
 use pagemill_model::Pid;
 
 const MIB: usize = 1 << 20;
@@ -69,9 +69,9 @@ fn places(pid: Pid) -> String {
     for area in maps.iter().filter(|area| !area.shared && area.write && area.inode == 0) {
         let pages: Vec<u64> = (area.start..area.end).step_by(4096).collect();
         let places = locate(pid, &pages).expect("its pages can be located");
-        let whole: Vec<(u64, Place)> = pages.into_iter().zip(places).collect();
+        let whole: Vec<(u64, PageLocation)> = pages.into_iter().zip(places).collect();
         for run in whole.chunk_by(|one, next| one.1 == next.1) {
-            if let [(first, Place::Node(node)), ..] = run {
+            if let [(first, PageLocation::Node(node)), ..] = run {
                 text += &format!("{first} {} {node}\n", first + run.len() as u64 * 4096);
             }
         }
@@ -87,7 +87,7 @@ fn say(file: &str, areas: &[(String, Bound)]) {
         let first = memory.address();
         let pages: Vec<u64> = (first..first + memory.len() as u64).step_by(4096).collect();
         let places = locate(me, &pages).expect("a process may locate its own pages");
-        let on = |node| places.iter().filter(|place| **place == Place::Node(node)).count();
+        let on = |node| places.iter().filter(|place| **place == PageLocation::Node(node)).count();
         text += &format!("{kind} {} {}\n", on(0), on(1));
     }
     text += &format!("ready {me}\n");

@@ -46,7 +46,7 @@ const ALLOCATORS: &[(&str, &str)] = &[
 
 /// A program's file, arguments (its name first) and environment, as execve(2) takes them.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct ExecArguments {
     /// The file.
     pub path: CString,
     /// Its arguments.
@@ -55,7 +55,7 @@ pub struct Words {
     pub environment: Vec<CString>,
 }
 
-impl Words {
+impl ExecArguments {
     /// Of `command`, whose file is `path` and which is known to itself as `name`.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Words {
     /// Sets variables of the environment, in place of those of the same name.
     ///
     /// # Errors
-    /// As of [`Words::of`].
+    /// As of [`ExecArguments::of`].
     pub fn set(&mut self, variables: &[(OsString, OsString)]) -> anyhow::Result<()> {
         for (name, value) in variables {
             let mut pair = name.as_bytes().to_vec();

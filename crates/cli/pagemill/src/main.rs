@@ -9,15 +9,14 @@ extern crate pagemill_launch;
 mod answer;
 mod cli;
 mod policies;
-mod tiers;
 mod values;
 mod verbs;
 
 use pagemill_launch::exit;
 
 #[global_allocator]
-static MEMORY: pagemill_kernel::memory::exhausted::OrEnd =
-    pagemill_kernel::memory::exhausted::OrEnd;
+static MEMORY: pagemill_kernel::memory::exhausted::ExitWhenExhausted =
+    pagemill_kernel::memory::exhausted::ExitWhenExhausted;
 
 fn main() -> std::process::ExitCode {
     pagemill_kernel::process::signal::survive_file_size_limit();

@@ -81,7 +81,7 @@ fn functions() -> [(&'static CStr, usize); 38] {
 
 /// What `dladdr(3)` tells of an address.
 #[repr(C)]
-struct Place {
+struct DlInfo {
     file: *const c_char,
     base: usize,
     symbol: *const c_char,
@@ -90,9 +90,9 @@ struct Place {
 
 /// Where the object that an address is of begins; zero if it is of none.
 fn base(address: usize) -> usize {
-    type Tell = unsafe extern "C" fn(usize, *mut Place) -> c_int;
+    type Tell = unsafe extern "C" fn(usize, *mut DlInfo) -> c_int;
     let mut place =
-        Place { file: core::ptr::null(), base: 0, symbol: core::ptr::null(), address: 0 };
+        DlInfo { file: core::ptr::null(), base: 0, symbol: core::ptr::null(), address: 0 };
     let Some(tell) = libc::function!("dladdr", Tell) else { return 0 };
     // SAFETY: any address may be asked for; the answer is a place of ours.
     if unsafe { tell(address, &raw mut place) } == 0 { 0 } else { place.base }

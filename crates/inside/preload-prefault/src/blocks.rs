@@ -107,7 +107,7 @@ unsafe fn noted(block: *mut c_void) -> *mut c_void {
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 /// `calloc`, `memalign` and `aligned_alloc`.
-type OfTwo = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+type TwoSizes = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
 
@@ -135,7 +135,7 @@ extern "C" fn malloc_large(size: usize) -> *mut c_void {
 #[cold]
 #[inline(never)]
 fn large_of_two(a: usize, b: usize, next: &Symbol) -> *mut c_void {
-    match real!(next, OfTwo) {
+    match real!(next, TwoSizes) {
         // SAFETY: the C library's function, with its own arguments; what it returns is what `noted` asks for.
         Some(next) => unsafe { noted(next(a, b)) },
         None => none(),
@@ -184,7 +184,7 @@ macro_rules! of_two {
         #[doc = concat!("`", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($a: usize, $b: usize) -> *mut c_void {
-            match known!($next, OfTwo) {
+            match known!($next, TwoSizes) {
                 // SAFETY: the C library's function, with its own arguments.
                 Some(next) if $bytes < LEAST_ADVISED => unsafe { next($a, $b) },
                 _ => large_of_two($a, $b, &$next),

@@ -187,7 +187,7 @@ struct Traced {
 
 /// A kernel under one back end, and untraced.
 #[derive(Clone, Debug, PartialEq)]
-struct Row {
+struct KernelRow {
     kernel: &'static str,
     class: &'static str,
     threads: usize,
@@ -259,7 +259,7 @@ struct Step {
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     options: Options,
-    rows: Vec<Row>,
+    rows: Vec<KernelRow>,
     checked: Vec<Checked>,
     sweep: Vec<Step>,
     /// Where the back ends had their events from.
@@ -289,7 +289,7 @@ fn of(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&values.collect::<Vec<_>>())
 }
 
-impl Row {
+impl KernelRow {
     fn slowdown(&self) -> Option<f64> {
         Some(of(self.traced.iter().map(|run| run.cpu))? / of(self.native.iter().copied())?)
     }
@@ -674,11 +674,19 @@ impl Outcome {
                 .then(|| ran.as_ref().ok()?.metrics.get(FIGURES[0]).copied())?
         });
         let key = (kernel, class, threads, back_end);
-        let same = |row: &Row| (row.kernel, row.class, row.threads, row.back_end) == key;
+        let same = |row: &KernelRow| (row.kernel, row.class, row.threads, row.back_end) == key;
         let at = self.rows.iter().position(same).unwrap_or(self.rows.len());
         if at == self.rows.len() {
             let (native, traced) = (Vec::new(), Vec::new());
-            self.rows.push(Row { kernel, class, threads, back_end, native, traced, missing: None });
+            self.rows.push(KernelRow {
+                kernel,
+                class,
+                threads,
+                back_end,
+                native,
+                traced,
+                missing: None,
+            });
         }
         let row = &mut self.rows[at];
         row.missing = row.missing.take().or(missing);

@@ -26,7 +26,7 @@ use pagemill_policy::tier::{Load, Loads};
 use crate::machine::Machine;
 use bench::Bench;
 use event::{CORES, of, what};
-pub use group::{Group, Kind, Walks};
+pub use group::{CoreKind, Group, Walks};
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,7 @@ pub fn run(
 fn refresh_ns(machine: &Machine) -> f64 {
     let chase = Group {
         cores: 1,
-        kind: Kind::Window {
+        kind: CoreKind::Window {
             window: 1,
             front_ns: 0.0,
             issue_ns: 0.0,
@@ -119,9 +119,9 @@ impl Bench<'_> {
             // Cores do not start in step.
             let offset = self.random.below(200);
             match self.kind(core) {
-                Kind::Copy { .. } => self.wheel.push(1, of(what::COPY, core, 0)),
-                Kind::Stream { .. } => self.wheel.push(offset, of(what::ISSUE, core, 0)),
-                Kind::Window { .. } => {
+                CoreKind::Copy { .. } => self.wheel.push(1, of(what::COPY, core, 0)),
+                CoreKind::Stream { .. } => self.wheel.push(offset, of(what::ISSUE, core, 0)),
+                CoreKind::Window { .. } => {
                     for slot in 0..self.cores[core as usize].slots.len() as u32 {
                         let offset = self.random.below(200);
                         self.wheel.push(offset, of(what::ISSUE, core, slot));
@@ -144,9 +144,9 @@ impl Bench<'_> {
         let (core, slot) = (id & ((1 << CORES) - 1), id >> CORES);
         match event >> 28 {
             what::ISSUE => match self.kind(core) {
-                Kind::Stream { .. } => self.demand(core),
-                Kind::Window { walks, .. } => self.issue(core, slot, walks),
-                Kind::Copy { .. } => {}
+                CoreKind::Stream { .. } => self.demand(core),
+                CoreKind::Window { walks, .. } => self.issue(core, slot, walks),
+                CoreKind::Copy { .. } => {}
             },
             what::ARRIVE => self.arrive(id),
             what::DATA => self.reply(id),

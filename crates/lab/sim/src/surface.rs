@@ -6,7 +6,7 @@
 use pagemill_model::parallel;
 use pagemill_policy::tier::{Load, Loads};
 
-use crate::closed::{self, Group, Kind, Walks};
+use crate::closed::{self, CoreKind, Group, Walks};
 use crate::machine::Machine;
 use crate::workload::{Workload, antagonist};
 
@@ -62,7 +62,7 @@ pub fn point(
 ) -> (Point, u64) {
     let copies = Group {
         cores: 1,
-        kind: Kind::Copy { lines_per_ns: copied },
+        kind: CoreKind::Copy { lines_per_ns: copied },
         default_share: 0.5,
         writes_per_read: 0.0,
     };

@@ -10,7 +10,7 @@
 use pagemill_model::page::HUGE;
 
 use crate::cache::{self, Lines};
-use crate::closed::{Group, Kind, Walks};
+use crate::closed::{CoreKind, Group, Walks};
 use crate::machine::Machine;
 use crate::split_pages::Inside;
 
@@ -503,7 +503,7 @@ impl Workload {
         let penalty = machine.get("core.mispredict_cycles") + step.chain_cycles;
         Group {
             cores: self.cores,
-            kind: Kind::Window {
+            kind: CoreKind::Window {
                 window,
                 front_ns: machine.cycles_ns(front),
                 issue_ns: machine.cycles_ns(address) + step.compute_ns,
@@ -533,7 +533,7 @@ fn cache_lines(machine: &Machine) -> f64 {
 pub fn antagonist(machine: &Machine, steps: f64) -> Group {
     Group {
         cores: (steps * machine.get("antagonist.cores_per_step")).round() as usize,
-        kind: Kind::Stream {
+        kind: CoreKind::Stream {
             window: (machine.get("core.rob_entries") / STREAM_UOPS) as usize,
             buffers: machine.get("core.fill_buffers") as usize,
             distance: machine.get("core.streamer_lines") as usize,
@@ -569,7 +569,7 @@ mod tests {
     fn a_window_is_bounded_by_reorder_buffer_fill_buffers_and_dependence() {
         let machine = Machine::parse(ICELAKE).unwrap();
         let window = |workload: &Workload| match workload.group(&machine, 1.0, Walks::NONE).kind {
-            Kind::Window { window, .. } => window,
+            CoreKind::Window { window, .. } => window,
             other => panic!("{other:?}"),
         };
         assert_eq!(window(&gups(64.0)), 9);

@@ -307,7 +307,7 @@ impl Fold for HeapFold {
 #[derive(Clone, Debug, Default)]
 struct Durations {
     buckets: Vec<Total>,
-    longest: Longest,
+    longest: LongestPause,
 }
 
 impl Durations {
@@ -399,14 +399,14 @@ impl Total {
 
 /// The longest pause, of which each heap tells the longest since it started.
 #[derive(Clone, Copy, Debug, Default)]
-struct Longest {
+struct LongestPause {
     /// What a heap that is older than the recording said at its first sample.
     before: Option<Nanos>,
     /// The longest that was certainly within the recording.
     within: Option<Nanos>,
 }
 
-impl Longest {
+impl LongestPause {
     fn push(&mut self, value: Option<Nanos>, base: Base) {
         let Some(value) = value else { return };
         if base != Base::First || value > *self.before.get_or_insert(value) {

@@ -25,7 +25,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::{Access, Allocation, Event, Fold, Nanos, Pid, Touched};
 
 use crate::addresses::{ProcessAddress, ProcessPage};
-use crate::objects::{Identity, KERNEL, Kind, Names, Place, Symbols};
+use crate::objects::{Identity, KERNEL, Names, ObjectKind, ObjectLocation, Symbols};
 use crate::pages::runs;
 use crate::recent::{Recent, Table};
 use crate::residency::MAPPED;
@@ -71,7 +71,7 @@ struct Slices {
 
 /// Who first touched a page of an object, and what became of it.
 #[derive(Clone, Copy, Debug)]
-struct First {
+struct FirstTouch {
     thread: usize,
     /// When it was touched last, ns since the recording began.
     touched: u64,
@@ -100,7 +100,7 @@ pub struct HeatFold<S> {
     step: u64,
     last: u64,
     cells: Recent<(usize, u64, u64), Heat>,
-    pages: Table<(usize, ProcessPage), First>,
+    pages: Table<(usize, ProcessPage), FirstTouch>,
     sizes: Recent<usize, u64>,
     /// Reads and writes of an object by an instruction.
     lines: Recent<(usize, ProcessAddress), (u64, u64)>,
@@ -116,8 +116,8 @@ pub struct HeatFold<S> {
     looks: u64,
     /// Pages of rows that were not.
     left_out: u64,
-    /// First byte and place of the access before: often the same.
-    before: Slot<Option<(ProcessAddress, Place)>>,
+    /// First byte and location of the access before: often the same.
+    before: Slot<Option<(ProcessAddress, ObjectLocation)>>,
 }
 
 impl<S: Symbols> HeatFold<S> {
@@ -176,13 +176,13 @@ impl<S: Symbols> HeatFold<S> {
         })
     }
 
-    fn place(&mut self, pid: Pid, address: u64) -> Place {
+    fn place(&mut self, pid: Pid, address: u64) -> ObjectLocation {
         if let Some((start, place)) = self.before.get()
             && start.pid == pid
             && let Some(offset) = address.checked_sub(start.address)
             && offset < place.size
         {
-            return Place { offset, ..place };
+            return ObjectLocation { offset, ..place };
         }
         let place = self.names.objects.at(pid, address);
         // A mapping may hold objects of better names, and offset 0 may be in front of an allocation.
@@ -271,7 +271,7 @@ impl<S: Symbols> HeatFold<S> {
         (write, times): (bool, u64),
     ) -> usize {
         let step = self.step_of(time);
-        let Place { object, offset, size } = self.place(pid, address);
+        let ObjectLocation { object, offset, size } = self.place(pid, address);
         let known = self.sizes.of(object);
         *known = size.max(*known);
         let Slices { count, bytes } = self.slices(size);
@@ -281,7 +281,7 @@ impl<S: Symbols> HeatFold<S> {
         let mut first = 0;
         let page = page.or_insert_with(|| {
             first = 1;
-            First { thread, touched: since, written: None, gone: false }
+            FirstTouch { thread, touched: since, written: None, gone: false }
         });
         page.touched = page.touched.max(since);
         page.written = page.written.max(write.then_some(since));
@@ -332,7 +332,7 @@ impl<S: Symbols> HeatFold<S> {
     }
 
     /// Name, kind and detail of each object; a stack is named by who touched most of it first.
-    fn named(&self) -> Vec<(String, Kind, Vec<String>)> {
+    fn named(&self) -> Vec<(String, ObjectKind, Vec<String>)> {
         let mut owners: HashMap<usize, HashMap<usize, u64>> = HashMap::new();
         for ((object, ..), first) in &self.pages {
             if matches!(self.names.objects.identities()[*object], Identity::Stack(..)) {
@@ -347,7 +347,7 @@ impl<S: Symbols> HeatFold<S> {
         let name = |(object, identity): (usize, &Identity)| {
             let (name, kind, detail) = self.names.of(identity);
             match (kind, owner(object)) {
-                (Kind::Stack, Some(tid)) => (format!("stack of thread {tid}"), kind, detail),
+                (ObjectKind::Stack, Some(tid)) => (format!("stack of thread {tid}"), kind, detail),
                 _ => (name, kind, detail),
             }
         };

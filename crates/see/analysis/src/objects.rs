@@ -76,7 +76,7 @@ pub trait Symbols {
 
 /// What kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A variable of an image.
     Global,
     /// Memory from the allocator.
@@ -102,7 +102,7 @@ pub enum Identity {
 
 /// Where an address lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ObjectLocation {
     /// Number of the object.
     pub object: usize,
     /// Bytes from where it begins.
@@ -246,14 +246,14 @@ impl Objects {
     }
 
     /// What lies at an address.
-    pub fn at(&mut self, pid: Pid, address: u64) -> Place {
+    pub fn at(&mut self, pid: Pid, address: u64) -> ObjectLocation {
         if let Some(place) = find(&self.allocations, pid, address) {
             return place;
         }
         let end = ProcessAddress::new(pid, address.saturating_add(HEADER));
         let behind = self.allocations.range(ProcessAddress::new(pid, address)..=end).next();
         if let Some((at, (end, object))) = behind {
-            return Place { object: *object, offset: 0, size: end - at.address };
+            return ObjectLocation { object: *object, offset: 0, size: end - at.address };
         }
         if let Some((number, offset)) = self.image_number(pid, address) {
             let (file, image) = &self.known[number];
@@ -263,7 +263,7 @@ impl Objects {
             {
                 let (from, size) = (offset - global.offset, global.size);
                 let identity = Identity::Global(file.clone(), global.name.clone());
-                return Place { object: self.number(identity), offset: from, size };
+                return ObjectLocation { object: self.number(identity), offset: from, size };
             }
             let named = find(&self.mappings, pid, address);
             // What follows a file without a name of its own is the rest of its image.
@@ -274,19 +274,23 @@ impl Objects {
             }
             let identity = Identity::Mapping(format!("{file}, data"));
             let size = image.bytes;
-            return Place { object: self.number(identity), offset, size };
+            return ObjectLocation { object: self.number(identity), offset, size };
         }
         find(&self.mappings, pid, address).unwrap_or_else(|| {
             let object = self.number(Identity::Mapping("mapped between two looks".into()));
-            Place { object, offset: 0, size: 0 }
+            ObjectLocation { object, offset: 0, size: 0 }
         })
     }
 }
 
-fn find(of: &Ranges<usize>, pid: Pid, address: u64) -> Option<Place> {
+fn find(of: &Ranges<usize>, pid: Pid, address: u64) -> Option<ObjectLocation> {
     let (at, (end, object)) = of.range(..=ProcessAddress::new(pid, address)).next_back()?;
     let inside = at.pid == pid && address < *end;
-    inside.then(|| Place { object: *object, offset: address - at.address, size: end - at.address })
+    inside.then(|| ObjectLocation {
+        object: *object,
+        offset: address - at.address,
+        size: end - at.address,
+    })
 }
 
 /// Functions through which memory is asked for; whoever calls them is who wants it.
@@ -350,15 +354,15 @@ impl<S: Symbols> Names<S> {
     }
 
     /// Name and kind of an object, and its detail: the file of a global, the call stack of an allocation.
-    pub fn of(&self, identity: &Identity) -> (String, Kind, Vec<String>) {
+    pub fn of(&self, identity: &Identity) -> (String, ObjectKind, Vec<String>) {
         match identity {
-            Identity::Global(file, name) => (name.clone(), Kind::Global, vec![file.clone()]),
-            Identity::Mapping(name) => (name.clone(), Kind::Mapping, Vec::new()),
-            Identity::Stack(..) => ("stack".into(), Kind::Stack, Vec::new()),
+            Identity::Global(file, name) => (name.clone(), ObjectKind::Global, vec![file.clone()]),
+            Identity::Mapping(name) => (name.clone(), ObjectKind::Mapping, Vec::new()),
+            Identity::Stack(..) => ("stack".into(), ObjectKind::Stack, Vec::new()),
             Identity::Allocation(pid, stack) => {
                 let frames = self.stack(*pid, stack);
                 let name = wanted_by(&frames).map_or("allocation".into(), Frame::text);
-                (name, Kind::Allocation, frames.iter().map(Frame::text).collect())
+                (name, ObjectKind::Allocation, frames.iter().map(Frame::text).collect())
             }
         }
     }
@@ -464,7 +468,7 @@ pub(crate) mod tests {
         let before = objects.at(Pid(7), 0x20008);
         assert_eq!(
             before,
-            Place { offset: 0, ..objects.at(Pid(7), 0x20010) },
+            ObjectLocation { offset: 0, ..objects.at(Pid(7), 0x20010) },
             "what malloc keeps of it"
         );
         objects.allocation(&Allocation { address: Some(0x20118), ..taken(Some(8)) });

@@ -21,7 +21,7 @@ use crate::addresses::ProcessPage;
 use crate::heat::Bounds;
 use crate::pages::runs;
 use crate::recent::Table;
-use least::{Again, LeastFold};
+use least::{LeastFold, Reuse};
 use pagemill_model::sums::{add, sum};
 
 /// Sums over the beginnings of a growing sequence of counts.
@@ -146,7 +146,7 @@ impl RefaultFold {
                 *self.view.needs.entry(since + older).or_default() += pages;
                 // The page itself, and what was touched in between.
                 let need = known - self.counts.before(at + 1) + 1;
-                surely.push(Again { need, pages: *pages });
+                surely.push(Reuse { need, pages: *pages });
             }
             older += pages;
         }

@@ -25,7 +25,7 @@ const ADDRESSES: u64 = 1 << 57;
 
 /// What a mapping holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum RegionKind {
     /// What `brk` grows.
     Heap,
     /// Anonymous memory.
@@ -36,7 +36,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Area {
     /// What it holds.
-    pub place: Place,
+    pub place: RegionKind,
     /// First address.
     pub start: u64,
     /// First address after it.
@@ -158,9 +158,9 @@ impl RegionFold {
             .as_deref()
             .is_none_or(|word| word.starts_with("rw") && word.ends_with('p'));
         let place = match name {
-            "[heap]" => Place::Heap,
-            "" => Place::Mapped,
-            named if named.starts_with("[anon") => Place::Mapped,
+            "[heap]" => RegionKind::Heap,
+            "" => RegionKind::Mapped,
+            named if named.starts_with("[anon") => RegionKind::Mapped,
             _ => return,
         };
         if !private {
@@ -311,7 +311,7 @@ mod tests {
         events.push(fault(base + HUGE, Flags::HUGE));
         let regions = fold(&events);
         let [(Pid(7), area)] = regions.areas.as_slice() else { panic!("{regions:?}") };
-        assert_eq!(area.place, Place::Heap);
+        assert_eq!(area.place, RegionKind::Heap);
         let touched: Vec<_> =
             area.regions.iter().map(|r| (r.touched, r.faults, r.huge_faults)).collect();
         assert_eq!(touched, [(512, 1024, 0), (1, 1, 1)]);

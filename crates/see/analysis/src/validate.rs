@@ -93,7 +93,7 @@ struct TouchedPages {
 }
 
 /// A page that differs: whether it is missing, its number, and the interval's if it is of one.
-type Differs = (bool, u64, Option<u64>);
+type PageDifference = (bool, u64, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -380,7 +380,7 @@ impl Validation {
         intervals: &[Interval],
         written: bool,
         expected: &Expected,
-        (parts, differences): (&mut Tally, &mut Vec<Differs>),
+        (parts, differences): (&mut Tally, &mut Vec<PageDifference>),
     ) -> TouchedPages {
         parts.exact = expected.certain.len() as u64;
         parts.missing = expected.missed.len() as u64;
@@ -430,7 +430,7 @@ impl Validation {
         written: bool,
         kinds: &HashMap<ProcessAddress, &'static str>,
         (expected, TouchedPages { all, kept }): (&Expected, &TouchedPages),
-        differences: &mut Vec<Differs>,
+        differences: &mut Vec<PageDifference>,
     ) -> BTreeMap<&'static str, Tally> {
         let mut whole: BTreeMap<&'static str, Tally> = BTreeMap::new();
         let always = Interval {

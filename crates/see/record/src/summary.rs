@@ -143,7 +143,7 @@ impl Folds {
 
 /// An access without what is not folded.
 #[derive(Clone, Copy, Debug)]
-struct Brief {
+struct FoldedAccess {
     time: Nanos,
     address: u64,
     instruction: u64,
@@ -152,7 +152,7 @@ struct Brief {
     flags: Option<u32>,
 }
 
-impl Brief {
+impl FoldedAccess {
     /// Of a row that counts as one access; `None` if it is more, or does not fit.
     fn of(row: &Access) -> Option<Self> {
         let small = |value: Option<u64>| u32::try_from(value.unwrap_or(0)).ok();
@@ -183,7 +183,7 @@ impl Brief {
 /// What happened to one process.
 #[derive(Debug, Default)]
 struct Batch {
-    accesses: Vec<Brief>,
+    accesses: Vec<FoldedAccess>,
     others: Vec<Event>,
 }
 
@@ -253,7 +253,7 @@ impl Live {
         };
         let batch = self.pending.entry(Pid::told(pid.unwrap_or(0))).or_default();
         match event {
-            Event::Access(row) => match Brief::of(row) {
+            Event::Access(row) => match FoldedAccess::of(row) {
                 Some(brief) => batch.accesses.push(brief),
                 None => self.to = None,
             },

@@ -27,7 +27,7 @@ pub struct Buckets {
 }
 
 /// A metric that each of many things may have: its name after a common beginning, kind, help, and the value of one.
-pub type Row<T> = (&'static str, Metric, &'static str, fn(&T) -> Option<f64>);
+pub type MetricRow<T> = (&'static str, Metric, &'static str, fn(&T) -> Option<f64>);
 
 /// A page of metrics.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +76,7 @@ impl Exposition {
     }
 
     /// Adds metrics of things, each with its labels.
-    pub fn metrics<T>(&mut self, begin: &str, things: &[(String, &T)], rows: &[Row<T>]) {
+    pub fn metrics<T>(&mut self, begin: &str, things: &[(String, &T)], rows: &[MetricRow<T>]) {
         for (name, kind, help, value) in rows {
             let value = |(labels, thing): &(String, &T)| Some((labels.clone(), value(thing)?));
             let values: Vec<_> = things.iter().filter_map(value).collect();

@@ -55,7 +55,7 @@ const FAULT: i64 = -14;
 
 /// Where a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ChunkLocation {
     /// Whether it is part of the heap, not a mapping.
     pub heap: bool,
     /// Bytes from the start of the heap to its first byte; for a mapping, down from the top to the byte behind its
@@ -98,7 +98,7 @@ impl Watch for Unwatched {
 }
 
 /// What was seen of a program: by the name that the kernel has for it.
-pub type Chunks = BTreeMap<Place, ChunkUse>;
+pub type Chunks = BTreeMap<ChunkLocation, ChunkUse>;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -134,14 +134,14 @@ struct Image {
 }
 
 impl Image {
-    fn place(&self, chunk: u64) -> Option<Place> {
+    fn place(&self, chunk: u64) -> Option<ChunkLocation> {
         match self.heap {
             Some(heap) if (heap.start..heap.mapped).contains(&chunk) => {
-                Some(Place { heap: true, offset: chunk - heap.start })
+                Some(ChunkLocation { heap: true, offset: chunk - heap.start })
             }
             _ => {
                 let offset = self.top.checked_sub(chunk + CHUNK)?;
-                Some(Place { heap: false, offset })
+                Some(ChunkLocation { heap: false, offset })
             }
         }
     }
@@ -151,7 +151,7 @@ impl Image {
 struct Command<'a> {
     linux: &'a Linux,
     /// Whether the chunk at this place of a program shall be huge.
-    chosen: &'a dyn Fn(Place) -> bool,
+    chosen: &'a dyn Fn(ChunkLocation) -> bool,
     watch: &'a mut dyn Watch,
     root: Pid,
     /// Threads, and the process that each is of.
@@ -177,7 +177,7 @@ pub fn run(
     linux: &Linux,
     (path, arguments, environment): (&CString, &[CString], &[CString]),
     signals: &Signals,
-    chosen: &dyn Fn(Place) -> bool,
+    chosen: &dyn Fn(ChunkLocation) -> bool,
     watch: &mut dyn Watch,
 ) -> Result<std::result::Result<Run, std::io::Error>> {
     let null = File::options().read(true).write(true).open("/dev/null");

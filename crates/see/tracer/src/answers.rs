@@ -1,7 +1,7 @@
 //! Answers to the questions of mappers, and of programs that have none.
 
 use pagemill_kernel::process::injected::Decided;
-use pagemill_kernel::process::seccomp::{self, Answer};
+use pagemill_kernel::process::seccomp::{self, SyscallReply};
 use pagemill_kernel::{Error, Kind, Result, poll};
 use pagemill_model::Pid;
 
@@ -15,7 +15,7 @@ use crate::tracer::{HELPERS, Tracer};
 
 /// What is to be done about a call.
 enum Reply {
-    Now(Answer),
+    Now(SyscallReply),
     /// It has its answer.
     Made,
     /// It is to be asked for again.
@@ -115,11 +115,11 @@ impl Tracer {
             // The listener must survive until the child executes. Programs that are told so close one by
             // one, which the filter lets them do with all descriptors but ours.
             None if question.number == CLOSE_RANGE && question.argument[1] >= own_fds => {
-                Some(Answer::Return(NO_SUCH_CALL))
+                Some(SyscallReply::Return(NO_SUCH_CALL))
             }
             None => match self.children.get_mut(&pid) {
                 Some(child) => Some(child.answer(&self.linux, question)?),
-                None => Some(Answer::GoOn),
+                None => Some(SyscallReply::Continue),
             },
             Some(_) => match self.answer_of(pid, question, shares, sink)? {
                 Reply::Now(answer) => Some(answer),
@@ -160,13 +160,13 @@ impl Tracer {
         sink: &mut dyn Sink,
     ) -> Result<Reply> {
         let Some(process) = self.processes.get_mut(&pid) else {
-            return Ok(Reply::Now(Answer::GoOn));
+            return Ok(Reply::Now(SyscallReply::Continue));
         };
         let answer = match question.number {
             LOG => {
                 let logged = process.control.take_log();
                 process.left(logged);
-                Answer::GoOn
+                SyscallReply::Continue
             }
             MMAP | MREMAP => match process.own_file(question)? {
                 Decided::Busy => return Ok(Reply::Later),
@@ -179,21 +179,21 @@ impl Tracer {
             },
             MPROTECT => process.protect(question)?,
             MADVISE => process.advise(question)?,
-            EXECVE | EXECVEAT if shares => Answer::GoOn,
+            EXECVE | EXECVEAT if shares => SyscallReply::Continue,
             EXECVE | EXECVEAT => {
                 // Its memory is about to go. If the call fails, this was a short interval.
                 let interval = process.tick(false)?;
                 self.drain(sink);
                 let _ = sink.interval(interval);
-                Answer::GoOn
+                SyscallReply::Continue
             }
             PTRACE | USERFAULTFD => {
                 let what = if question.number == PTRACE { "ptrace" } else { "userfaultfd" };
                 let why = format!("the program uses {what} itself");
                 self.untraced.push(Untraced::of(pid, why));
-                Answer::GoOn
+                SyscallReply::Continue
             }
-            _ => Answer::GoOn,
+            _ => SyscallReply::Continue,
         };
         Ok(Reply::Now(answer))
     }

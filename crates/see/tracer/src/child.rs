@@ -20,7 +20,7 @@ use pagemill_kernel::memory::maps::Mapping;
 use pagemill_kernel::memory::pagemap::{self, Pagemap};
 use pagemill_kernel::memory::watched::Watched;
 use pagemill_kernel::process::injected::Image;
-use pagemill_kernel::process::seccomp::Answer;
+use pagemill_kernel::process::seccomp::SyscallReply;
 use pagemill_kernel::{Error, Linux, Result, memory::memfd, page_size, process::injected};
 use pagemill_model::{PageRange, Pid};
 
@@ -173,7 +173,7 @@ impl Child {
         &mut self,
         linux: &Linux,
         question: &SyscallNotification,
-    ) -> Result<Answer> {
+    ) -> Result<SyscallReply> {
         const DONT_NEED: u64 = 4;
         const FREE: u64 = 8;
         const REMOVE: u64 = 9;
@@ -189,19 +189,19 @@ impl Child {
                 let mut ours = self.mappings(linux)?;
                 ours.retain(|mapping| mapping.start < end && mapping.end > start);
                 if ours.is_empty() {
-                    return Ok(Answer::GoOn);
+                    return Ok(SyscallReply::Continue);
                 }
                 if advice == REMOVE {
-                    return Ok(Answer::Return(INVALID));
+                    return Ok(SyscallReply::Return(INVALID));
                 }
                 if advice != FREE {
                     ours.iter().try_for_each(|mapping| self.zero(mapping, range))?;
                 }
-                return Ok(Answer::Return(0));
+                return Ok(SyscallReply::Return(0));
             }
             _ => {}
         }
-        Ok(Answer::GoOn)
+        Ok(SyscallReply::Continue)
     }
 
     /// Writes zeros where a mapping has data.

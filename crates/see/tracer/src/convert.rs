@@ -70,7 +70,7 @@ pub(crate) enum Origin {
 
 /// What becomes of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Treatment {
     /// Its bytes go into the memory file.
     Converted,
     /// Watched as it is.
@@ -83,20 +83,20 @@ enum Fate {
 
 /// What becomes of a mapping by what the kernel says that it is, not by its name; `own`: though of a file, its data are
 /// the program's own.
-fn fate(usage: &MappingUsage, own: bool) -> Fate {
+fn fate(usage: &MappingUsage, own: bool) -> Treatment {
     let mapping = &usage.mapping;
     let named = mapping.name.as_str();
     if mapping.start >= 1 << 47 || named.starts_with("[v") {
-        return Fate::Ignored;
+        return Treatment::Ignored;
     }
     if let Some(why) = stays(usage) {
-        return Fate::Untraced(why);
+        return Treatment::Untraced(why);
     }
     if mapping.shared {
-        return Fate::Watched;
+        return Treatment::Watched;
     }
     let anonymous = mapping.inode == 0 || named.starts_with("/dev/zero");
-    if anonymous || own { Fate::Converted } else { Fate::Watched }
+    if anonymous || own { Treatment::Converted } else { Treatment::Watched }
 }
 
 impl Tracer {
@@ -322,7 +322,8 @@ impl Conversion<'_> {
         self.mappings(control, &memory, own.memory, &pagemap, &usages)?;
         self.injection.list(control, &guard(&guards))?;
         let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
-        let apart = usages.iter().filter(|usage| matches!(fate(usage, false), Fate::Untraced(_)));
+        let apart =
+            usages.iter().filter(|usage| matches!(fate(usage, false), Treatment::Untraced(_)));
         let apart: Vec<Mapping> = apart.map(|usage| usage.mapping.clone()).collect();
         control.apart.store(apart.len() as u32, Relaxed);
         if self.granule == Granule::Page {
@@ -430,11 +431,11 @@ impl Conversion<'_> {
             let own_pages =
                 parents || image && (mapping.write || self.has_copies(mapping, pagemap)?);
             match fate(usage, own_pages) {
-                Fate::Ignored | Fate::Watched => {}
-                Fate::Untraced(why) => {
+                Treatment::Ignored | Treatment::Watched => {}
+                Treatment::Untraced(why) => {
                     self.untraced.push(Untraced::mapping(self.pid, mapping, why));
                 }
-                Fate::Converted => {
+                Treatment::Converted => {
                     let stack = mapping.name == "[stack]";
                     // A shared mapping does not grow by itself.
                     let start =

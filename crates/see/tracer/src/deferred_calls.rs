@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use pagemill_kernel::memory::maps::Mapping;
 use pagemill_kernel::process::injected::{Decided, Image};
-use pagemill_kernel::process::seccomp::Answer;
+use pagemill_kernel::process::seccomp::SyscallReply;
 use pagemill_kernel::{Error, Kind, Result, page_size};
 use pagemill_model::{Bytes, PageRange};
 
@@ -49,7 +49,7 @@ impl Process {
     pub(crate) fn map_apart(
         &mut self,
         question: &SyscallNotification,
-    ) -> Result<(Answer, Vec<Untraced>)> {
+    ) -> Result<(SyscallReply, Vec<Untraced>)> {
         let asked = call(question.number, question.argument.map(|word| word as i64));
         let result = self.serve(&[asked])?[0];
         let mut untraced = Vec::new();
@@ -71,11 +71,11 @@ impl Process {
             }
             self.tell_apart();
         }
-        Ok((Answer::Return(result), untraced))
+        Ok((SyscallReply::Return(result), untraced))
     }
 
     /// Write access to private mappings of files: parts of programs' images become part of the memory file.
-    pub(crate) fn protect(&mut self, question: &SyscallNotification) -> Result<Answer> {
+    pub(crate) fn protect(&mut self, question: &SyscallNotification) -> Result<SyscallReply> {
         let [start, length, access, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         let maps = self.linux.maps(self.pid)?;
@@ -102,7 +102,7 @@ impl Process {
             self.map_shared(&part, at)?;
         }
         let asked = call(MPROTECT, [start, length, access].map(|word| word as i64));
-        Ok(Answer::Return(self.serve(&[asked])?[0]))
+        Ok(SyscallReply::Return(self.serve(&[asked])?[0]))
     }
 
     /// Puts a part of the memory file where a mapping is.
@@ -115,7 +115,7 @@ impl Process {
 
     /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image
     /// are to come back.
-    pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<Answer> {
+    pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<SyscallReply> {
         let [start, length, advice, ..] = question.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         for part in self.file_mappings(PageRange::new(start..end))? {
@@ -125,11 +125,11 @@ impl Process {
                     self.remember_advice(&part, WIPE_ON_FORK, advice == WIPE_ON_FORK);
                 }
                 // Its file is gone: what it says of other memory that cannot be dropped.
-                _ if self.refill(&part).is_err() => return Ok(Answer::Return(INVALID)),
+                _ if self.refill(&part).is_err() => return Ok(SyscallReply::Return(INVALID)),
                 _ => {}
             }
         }
-        Ok(Answer::Return(0))
+        Ok(SyscallReply::Return(0))
     }
 
     /// What of a range is of the memory file.

@@ -44,7 +44,7 @@ use crate::copy::{copy_run, own_copies};
 use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, guard, map_over, protection, watch_all};
 use crate::pins::pins;
-use crate::process::{ForkAdvice, Process, Words};
+use crate::process::{ForkAdvice, Process, TidWords};
 use crate::question::SyscallNotification;
 
 /// Without a promise of memory that could be refused.
@@ -64,7 +64,7 @@ impl Process {
         };
         let held = |flag: u64, address: u64| (asked.flags & flag != 0).then(|| held(address))?;
         let parent = [held(PARENT, asked.parent), held(PIDFD, asked.pidfd)];
-        let words = Words {
+        let words = TidWords {
             child: held(CHILD, asked.child).into_iter().collect(),
             parent: parent.into_iter().flatten().collect(),
         };
@@ -73,7 +73,7 @@ impl Process {
 
     /// Gives the parent back what the kernel wrote over for the child; what the child's memory is to hold
     /// once it is its own.
-    fn separate(&self, words: &Words, shared: &[Mapping]) -> Result<Vec<(u64, u32)>> {
+    fn separate(&self, words: &TidWords, shared: &[Mapping]) -> Result<Vec<(u64, u32)>> {
         let place = |address: u64| {
             let holds = |mapping: &&Mapping| mapping.start <= address && address + 4 <= mapping.end;
             shared.iter().find(holds).map(|mapping| mapping.offset + (address - mapping.start))

@@ -43,7 +43,7 @@ pub(crate) struct ForkAdvice {
 
 /// Words that the kernel writes at a fork, by address and with what they held before.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct TidWords {
     pub(crate) child: Vec<(u64, u32)>,
     pub(crate) parent: Vec<(u64, u32)>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Process {
     /// What a fork shall do with parts of `memory`: MADV_DONTFORK or MADV_WIPEONFORK.
     pub(crate) fork_advice: Vec<ForkAdvice>,
     /// Forks that were asked for, by thread: what the kernel writes.
-    pub(crate) fork_words: BTreeMap<Pid, Words>,
+    pub(crate) fork_words: BTreeMap<Pid, TidWords>,
     /// It may have private writable mappings of files, which come into being by the tracer's hand only.
     pub(crate) own_files: bool,
     /// Touched, and already gone from the page tables.

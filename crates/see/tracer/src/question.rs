@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use pagemill_kernel::process::seccomp::{self, Answer};
+use pagemill_kernel::process::seccomp::{self, SyscallReply};
 use pagemill_kernel::{Result, process::process_vm};
 use pagemill_model::Pid;
 
@@ -36,11 +36,11 @@ impl SyscallNotification {
 
     /// Has the caller, who was asked to stop, come back without having made the call: it makes it again (`hold.rs`).
     pub(crate) fn put_back(&self, listener: &OwnedFd) -> Result<()> {
-        self.answer(listener, Answer::Return(NO_SUCH_CALL))
+        self.answer(listener, SyscallReply::Return(NO_SUCH_CALL))
     }
 
     /// Lets the call go on or return.
-    pub(crate) fn answer(&self, listener: &OwnedFd, answer: Answer) -> Result<()> {
+    pub(crate) fn answer(&self, listener: &OwnedFd, answer: SyscallReply) -> Result<()> {
         match self.number {
             LOG => Ok(()),
             _ => seccomp::answer(listener, self.id, answer),

@@ -37,7 +37,7 @@ use pagemill_launch::stats_page::{self, Snapshot};
 
 /// One capability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct CapabilityRow {
     /// Its name; never changes.
     pub name: &'static str,
     /// How far it goes.
@@ -164,12 +164,12 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
 ];
 
 /// All rows.
-pub fn all(linux: &Linux) -> Vec<Row> {
+pub fn all(linux: &Linux) -> Vec<CapabilityRow> {
     CAPABILITIES
         .iter()
         .map(|&(name, since, used_for, probe)| {
             let Finding { status, finding, fix } = probe(linux);
-            Row { name, status, finding, since, used_for, fix }
+            CapabilityRow { name, status, finding, since, used_for, fix }
         })
         .collect()
 }

@@ -8,10 +8,10 @@ use std::io::Write as _;
 
 /// The system's allocator, whose callers always get what they ask for or are no more.
 #[derive(Debug)]
-pub struct OrEnd;
+pub struct ExitWhenExhausted;
 
 // SAFETY: every call is passed on as it is, with what its caller promises; what it returns is the system's.
-unsafe impl GlobalAlloc for OrEnd {
+unsafe impl GlobalAlloc for ExitWhenExhausted {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are the same.

@@ -174,7 +174,7 @@ pub fn fork_a_sleeper() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::move_pages::{Place, locate};
+    use crate::nodes::move_pages::{PageLocation, locate};
 
     #[test]
     fn a_policy_that_binds_is_told_from_those_that_prefer() {
@@ -202,7 +202,7 @@ mod tests {
             eprintln!("skipped: {error}");
         }
         match locate(Pid::own(), &[memory.address()]) {
-            Ok(places) => assert_eq!(places, [Place::Node(0)]),
+            Ok(places) => assert_eq!(places, [PageLocation::Node(0)]),
             Err(error) => eprintln!("skipped: {error}"),
         }
     }

@@ -11,7 +11,7 @@ use crate::{Error, Kind, Result};
 
 /// What is known of one page, or came of moving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PageLocation {
     /// It is on this node.
     Node(u32),
     /// There is no page.
@@ -26,7 +26,7 @@ pub enum Place {
     Refused(i32),
 }
 
-impl Place {
+impl PageLocation {
     fn of(status: i32) -> Self {
         match (u32::try_from(status), -status) {
             (Ok(node), _) => Self::Node(node),
@@ -43,7 +43,7 @@ impl Place {
 ///
 /// # Errors
 /// The process has ended or may not be looked into, or the kernel has no NUMA.
-pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<Place>> {
+pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<PageLocation>> {
     call(pid, addresses, None)
 }
 
@@ -51,23 +51,26 @@ pub fn locate(pid: Pid, addresses: &[u64]) -> Result<Vec<Place>> {
 ///
 /// # Errors
 /// As of [`locate`]; there is no such node.
-pub fn migrate(pid: Pid, addresses: &[u64], node: u32) -> Result<Vec<Place>> {
+pub fn migrate(pid: Pid, addresses: &[u64], node: u32) -> Result<Vec<PageLocation>> {
     let number = i32::try_from(node)
         .map_err(|_| Error::new(Kind::Other, "move pages to", node, "no such node"))?;
     let mut places = call(pid, addresses, Some(&vec![number; addresses.len()]))?;
     // The second page of a huge one is said to be busy, as part of the first one's move, and is moved with it.
-    let (asked, busy): (Vec<u64>, Vec<&mut Place>) =
-        addresses.iter().zip(&mut places).filter(|(_, place)| **place == Place::Busy).unzip();
+    let (asked, busy): (Vec<u64>, Vec<&mut PageLocation>) = addresses
+        .iter()
+        .zip(&mut places)
+        .filter(|(_, place)| **place == PageLocation::Busy)
+        .unzip();
     let now = if asked.is_empty() { Vec::new() } else { locate(pid, &asked).unwrap_or_default() };
     for (place, now) in busy.into_iter().zip(now) {
-        if now == Place::Node(node) {
+        if now == PageLocation::Node(node) {
             *place = now;
         }
     }
     Ok(places)
 }
 
-fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>> {
+fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<PageLocation>> {
     /// Below the range of error numbers and of nodes: the kernel left the entry alone.
     const UNTOUCHED: i32 = i32::MIN;
     /// `MPOL_MF_MOVE`: pages that only this process maps.
@@ -98,7 +101,9 @@ fn call(pid: Pid, addresses: &[u64], nodes: Option<&[i32]>) -> Result<Vec<Place>
     }
     // A positive result counts pages that could not be moved; those after a failed batch stay
     // untouched, as if somebody had worked on them.
-    let place = |status: i32| if status == UNTOUCHED { Place::Busy } else { Place::of(status) };
+    let place = |status: i32| {
+        if status == UNTOUCHED { PageLocation::Busy } else { PageLocation::of(status) }
+    };
     Ok(statuses.into_iter().map(place).collect())
 }
 
@@ -114,10 +119,10 @@ mod tests {
             Ok(places) => places,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let Place::Node(node) = places[0] else { panic!("{places:?}") };
-        assert_eq!(places[1], Place::Absent);
+        let PageLocation::Node(node) = places[0] else { panic!("{places:?}") };
+        assert_eq!(places[1], PageLocation::Absent);
         // Moving it to where it is changes nothing and works everywhere.
-        assert_eq!(migrate(Pid::own(), &[page], node).unwrap(), [Place::Node(node)]);
+        assert_eq!(migrate(Pid::own(), &[page], node).unwrap(), [PageLocation::Node(node)]);
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
         let data = vec![1_u8; 8192];
         let page = (data.as_ptr() as u64 + 4096) & !4095;
         match migrate(Pid::own(), &[page], 1023) {
-            Ok(places) => assert!(!matches!(places[0], Place::Node(1023)), "{places:?}"),
+            Ok(places) => assert!(!matches!(places[0], PageLocation::Node(1023)), "{places:?}"),
             Err(error) => assert!(
                 matches!(error.kind(), Kind::Unsupported | Kind::Permission | Kind::Other),
                 "{error}"

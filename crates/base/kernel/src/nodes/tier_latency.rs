@@ -30,7 +30,7 @@ pub struct Reading {
 
 /// Which events make up the latency of a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Law {
+enum LatencyFormula {
     /// Occupancy, inserts, clock.
     Little,
     /// Time in tens of nanoseconds, samples.
@@ -50,7 +50,7 @@ struct Sums {
 #[derive(Debug)]
 pub struct TierCounters {
     name: &'static str,
-    law: Law,
+    law: LatencyFormula,
     /// For each tier, for each event of the law, all open counters.
     tiers: [Vec<Vec<Event>>; 2],
     last: [Vec<f64>; 2],
@@ -83,7 +83,7 @@ impl TierCounters {
                     tiers[tier].push(open?.into_iter().flatten().collect());
                 }
             }
-            return Self::start("uncore", Law::Little, tiers, cha.len());
+            return Self::start("uncore", LatencyFormula::Little, tiers, cha.len());
         }
         let l3 = linux.pmus("amd_l3")?;
         if let (true, [unit]) = (l3_samples_latency(&model), l3.as_slice()) {
@@ -94,7 +94,7 @@ impl TierCounters {
                     tiers[tier].push(unit.open(&format!("event={event},umask={umask},{ALL}"))?);
                 }
             }
-            return Self::start("amd-l3", Law::Sampled, tiers, 2);
+            return Self::start("amd-l3", LatencyFormula::Sampled, tiers, 2);
         }
         let what = format!("{} family {} model {}", model.vendor, model.family, model.model);
         Err(Error::new(
@@ -108,7 +108,7 @@ impl TierCounters {
 
     fn start(
         name: &'static str,
-        law: Law,
+        law: LatencyFormula,
         tiers: [Vec<Vec<Event>>; 2],
         units: usize,
     ) -> Result<Self> {
@@ -126,7 +126,7 @@ impl TierCounters {
 
     /// Whether the reads are all reads rather than a sample.
     pub fn counts_all(&self) -> bool {
-        self.law == Law::Little
+        self.law == LatencyFormula::Little
     }
 
     /// What each tier did since the last look, `elapsed` ago; `None` for a tier without reads.
@@ -164,13 +164,13 @@ fn scaled(count: Count) -> f64 {
     if running > 0.0 { count.value as f64 * count.enabled.as_secs_f64() / running } else { 0.0 }
 }
 
-fn reading(law: Law, sums: Sums, part: f64, elapsed: Duration) -> Option<Reading> {
+fn reading(law: LatencyFormula, sums: Sums, part: f64, elapsed: Duration) -> Option<Reading> {
     if sums.reads <= 0.0 {
         return None;
     }
     let latency_ns = match law {
-        Law::Sampled => 10.0 * sums.weight / sums.reads,
-        Law::Little => {
+        LatencyFormula::Sampled => 10.0 * sums.weight / sums.reads,
+        LatencyFormula::Little => {
             let clocks_per_ns = sums.clocks / sums.units / elapsed.as_nanos().max(1) as f64;
             if clocks_per_ns <= 0.0 {
                 return None;
@@ -178,7 +178,7 @@ fn reading(law: Law, sums: Sums, part: f64, elapsed: Duration) -> Option<Reading
             sums.weight / sums.reads / clocks_per_ns
         }
     };
-    let reads = if law == Law::Little { sums.reads / part } else { sums.reads };
+    let reads = if law == LatencyFormula::Little { sums.reads / part } else { sums.reads };
     Some(Reading { latency_ns, reads })
 }
 
@@ -238,8 +238,8 @@ mod tests {
                 units,
             }
         };
-        let near = reading(Law::Little, log(177_420.0, 261.0), 0.5, elapsed).unwrap();
-        let far = reading(Law::Little, log(12_456.0, 340.0), 0.5, elapsed).unwrap();
+        let near = reading(LatencyFormula::Little, log(177_420.0, 261.0), 0.5, elapsed).unwrap();
+        let far = reading(LatencyFormula::Little, log(12_456.0, 340.0), 0.5, elapsed).unwrap();
         assert!((near.latency_ns - 108.75).abs() < 0.01, "{near:?}");
         assert!((far.latency_ns - 141.67).abs() < 0.01, "{far:?}");
         // 606.8 M operations a second, each one read, were logged for the whole machine.
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn a_tier_without_reads_has_no_latency() {
         let idle = Sums { clocks: 2.4e7, units: 1.0, ..Sums::default() };
-        assert_eq!(reading(Law::Little, idle, 0.5, Duration::from_millis(10)), None);
+        assert_eq!(reading(LatencyFormula::Little, idle, 0.5, Duration::from_millis(10)), None);
         let stopped = Sums { weight: 9.0, reads: 1.0, clocks: 0.0, units: 1.0 };
-        assert_eq!(reading(Law::Little, stopped, 0.5, Duration::from_millis(10)), None);
+        assert_eq!(reading(LatencyFormula::Little, stopped, 0.5, Duration::from_millis(10)), None);
     }
 
     #[test]
     fn a_sampled_latency_is_counted_in_tens_of_nanoseconds() {
         let sums = Sums { weight: 1180.0, reads: 100.0, ..Sums::default() };
-        let reading = reading(Law::Sampled, sums, 1.0, Duration::from_secs(1)).unwrap();
+        let reading = reading(LatencyFormula::Sampled, sums, 1.0, Duration::from_secs(1)).unwrap();
         assert_eq!(reading, Reading { latency_ns: 118.0, reads: 100.0 });
     }
 

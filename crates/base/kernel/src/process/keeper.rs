@@ -33,7 +33,7 @@ use dependent::{answer, depends, drops, forks, helped, is_shared};
 
 use crate::memory::mapped::Mapped;
 use crate::process::injected::Control;
-use crate::process::seccomp::{self, Answer, Notified};
+use crate::process::seccomp::{self, Notified, SyscallReply};
 use crate::{
     Error, Linux, Result, poll,
     process::{heartbeat, pidfd, signal},
@@ -455,9 +455,10 @@ impl UnansweredCalls {
         if self.calls.is_empty() || dependent::anybody_waits() && !over {
             return;
         }
-        let again = Answer::Return(-i64::from(libc::EAGAIN));
+        let again = SyscallReply::Return(-i64::from(libc::EAGAIN));
         for id in std::mem::take(&mut self.calls) {
-            let _ = seccomp::answer(listener, id, if over { again } else { Answer::GoOn });
+            let _ =
+                seccomp::answer(listener, id, if over { again } else { SyscallReply::Continue });
         }
     }
 }

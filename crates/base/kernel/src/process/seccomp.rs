@@ -231,15 +231,15 @@ const SEND: libc::Ioctl =
 
 /// What becomes of a notified call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SyscallReply {
     /// The kernel makes it as it was asked for.
-    GoOn,
+    Continue,
     /// It returns this; a negative number is an error.
     Return(i64),
 }
 
 /// Has a caller that was asked to stop come back as from a call that it makes again (-ENOSYS).
-pub const UNMADE: Answer = Answer::Return(-38);
+pub const UNMADE: SyscallReply = SyscallReply::Return(-38);
 
 /// A notified call.
 #[repr(C)]
@@ -303,13 +303,13 @@ pub fn receive(listener: &OwnedFd) -> Option<Notified> {
 ///
 /// # Errors
 /// The kernel refuses the answer.
-pub fn answer(listener: &OwnedFd, id: u64, answer: Answer) -> Result<()> {
+pub fn answer(listener: &OwnedFd, id: u64, answer: SyscallReply) -> Result<()> {
     let mut response = match answer {
-        Answer::GoOn => Response { id, value: 0, error: 0, flags: 1 },
-        Answer::Return(value) if (-4095..0).contains(&value) => {
+        SyscallReply::Continue => Response { id, value: 0, error: 0, flags: 1 },
+        SyscallReply::Return(value) if (-4095..0).contains(&value) => {
             Response { id, value: 0, error: value as i32, flags: 0 }
         }
-        Answer::Return(value) => Response { id, value, error: 0, flags: 0 },
+        SyscallReply::Return(value) => Response { id, value, error: 0, flags: 0 },
     };
     // SAFETY: `response` has the layout of `struct seccomp_notif_resp` and lives through the call.
     let done = unsafe { libc::ioctl(listener.as_raw_fd(), SEND, &raw mut response) };

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::answer::{self, Layout};
-use pagemill_control::capability::{self, Row, Status};
+use pagemill_control::capability::{self, CapabilityRow, Status};
 use pagemill_launch::exit::Exit;
 use pagemill_launch::program::{self, NoProgram, Verdict, Wrapped};
 
@@ -45,10 +45,10 @@ pub struct Arguments {
 
 /// The whole answer, as `--json` prints it.
 #[derive(Serialize)]
-struct Answer {
+struct DoctorAnswer {
     /// Grows when a field changes its meaning, which none has.
     kernel: String,
-    rows: Vec<Row>,
+    rows: Vec<CapabilityRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     program: Option<ProgramRow>,
 }
@@ -73,7 +73,7 @@ struct ProgramRow {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let name = arguments.program.as_ref().or(arguments.command.first());
-    let answer = Answer {
+    let answer = DoctorAnswer {
         kernel: linux.release().unwrap_or_else(|_| "unknown".to_owned()),
         rows: capability::all(&linux),
         program: name.map(|name| program_row(name)),
@@ -148,7 +148,7 @@ fn program_row(name: &OsStr) -> ProgramRow {
     row
 }
 
-fn print(answer: &Answer) {
+fn print(answer: &DoctorAnswer) {
     println!("kernel {}", answer.kernel);
     for row in &answer.rows {
         line(row.status, row.name, &row.finding);

@@ -115,7 +115,7 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
         feed.as_mut()
     };
     let mut state = State::of(feed.meta());
-    let mut around = Around::new(linux);
+    let mut around = SurroundingsReader::new(linux);
     let mut view = View::new(theme(), interval);
     let signals = signals()?;
     if arguments.once || arguments.printed.json {
@@ -145,7 +145,7 @@ fn print(
     arguments: &Arguments,
     feed: &mut dyn Feed,
     state: &mut State,
-    (view, around): (&View, &mut Around),
+    (view, around): (&View, &mut SurroundingsReader),
     signals: &Signals,
 ) -> Result<Exit> {
     let waits = arguments.pid.is_some() || !arguments.once;
@@ -187,19 +187,19 @@ fn print(
 }
 
 /// What is around the process, looked at now and then.
-struct Around {
+struct SurroundingsReader {
     linux: Linux,
     pressure: MemoryPressure,
 }
 
-impl Around {
+impl SurroundingsReader {
     fn new(linux: Linux) -> Self {
         Self { linux, pressure: MemoryPressure::default() }
     }
 
     fn measure(&mut self) -> Surroundings {
         let pressure = self.pressure.since(&self.linux);
-        Surroundings { tiers: crate::tiers::lines(&self.linux), pressure }
+        Surroundings { tiers: pagemill_control::tier::overview::lines(&self.linux), pressure }
     }
 }
 
@@ -248,7 +248,7 @@ fn view_of(
         Err(error) => return (Err(error), Some(child)),
     };
     let mut state = State::of(feed.meta());
-    let mut around = Around::new(linux.clone());
+    let mut around = SurroundingsReader::new(linux.clone());
     let mut view = View::new(theme(), interval);
     let mut redacted;
     let source: &mut dyn Feed = if redact {

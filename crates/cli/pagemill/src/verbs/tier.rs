@@ -24,7 +24,7 @@ use crate::values::Printed;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, LatencySource, SOURCES};
 use pagemill_control::tier::trackers::Track;
-use pagemill_control::tier::{Tiers, doctor, replay, status};
+use pagemill_control::tier::{Tiers, doctor, overview, replay, status};
 use pagemill_launch::exit::{self, Exit};
 
 /// What `tier-doctor` is in JSON.
@@ -197,11 +197,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 pagemill_launch::stdio::is_verbatim();
                 print!("{}", status::prometheus(&nodes, &daemons));
             } else {
-                let text = || crate::tiers::text(&nodes, &daemons);
+                let text = || overview::text(&nodes, &daemons);
                 answer::tell(
                     *json,
                     &TIER_STATUS_LAYOUT,
-                    || crate::tiers::json(&nodes, &daemons),
+                    || overview::json(&nodes, &daemons),
                     text,
                 )?;
             }

@@ -72,7 +72,7 @@ fn parallel(words: &[String], signals: &Signals) -> Command {
 }
 
 /// Hosts that do not answer, with the reason.
-pub type Down = Vec<(String, String)>;
+pub type DownHosts = Vec<(String, String)>;
 
 /// The hosts that answer, and those that do not, with the reason: three tries each.
 ///
@@ -82,8 +82,8 @@ pub fn answering(
     executable: &Path,
     hosts: &[String],
     signals: &Signals,
-) -> Result<(Vec<String>, Down)> {
-    let mut down = Down::new();
+) -> Result<(Vec<String>, DownHosts)> {
+    let mut down = DownHosts::new();
     let mut asked: Vec<String> = hosts.to_vec();
     for _ in 0..TRIES {
         down.clear();

@@ -13,11 +13,11 @@ use pagemill_control::plan::perturb::Perturbation;
 use pagemill_control::plan::{BenefitSource, TimeMeasure};
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::{self, Signals};
-use pagemill_launch::program::{self, Words};
+use pagemill_launch::program::{self, ExecArguments};
 use pagemill_policy::huge::Section;
 use pagemill_policy::huge::profile::{Kind, Mapping, Profile};
 use pagemill_tracer::Ended;
-use pagemill_tracer::advise::{self, CHUNK, Place};
+use pagemill_tracer::advise::{self, CHUNK, ChunkLocation};
 use pagemill_workloads::programs::slices::{CHASED, PART, PARTS};
 
 use super::options::{ALL, EXACT, NONE, Options};
@@ -102,7 +102,7 @@ pub(super) struct Bench<'a> {
     name: &'a str,
     options: &'a Options,
     signals: Signals,
-    words: Words,
+    words: ExecArguments,
     // Of its input and its socket.
     _room: tempfile::TempDir,
 }
@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
         let command = command(executable, name, options.size(name), room.path())?;
         let path = program::find(&command[0], std::env::var_os("PATH").as_deref())
             .map_err(|_| anyhow!("{} is not installed", command[0].display()))?;
-        let words = Words::of(&path, Command::new(&path).args(&command[1..]), &command[0])?;
+        let words = ExecArguments::of(&path, Command::new(&path).args(&command[1..]), &command[0])?;
         let signals = Signals::block(&WATCHED)?;
         Ok(Self { linux, name, options, signals, words, _room: room })
     }
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
             return Err(Interrupted.into());
         }
         ensure!(!measured.benefits.is_empty(), "its runs were too few or failed");
-        let place = |place: Place| (place.heap, place.offset);
+        let place = |place: ChunkLocation| (place.heap, place.offset);
         Ok(Subject {
             runs: measured.runs.len() + 1,
             none: measured.uniform(false),
@@ -186,7 +186,8 @@ impl<'a> Bench<'a> {
             if run.ended != Ended::Exited(0) {
                 bail!("{} under {name} ended otherwise: {:?}", self.name, run.ended);
             }
-            let places = subject.places.iter().map(|&(heap, offset)| Place { heap, offset });
+            let places =
+                subject.places.iter().map(|&(heap, offset)| ChunkLocation { heap, offset });
             let huge = places.filter(|place| pays(*place)).count();
             let seconds = (run.used.user + run.used.system).as_secs_f64();
             arms[at] = Some(Arm { name: name.clone(), huge, seconds });
@@ -214,7 +215,7 @@ fn profiles(subject: &Subject, options: &Options) -> Result<Vec<(String, Option<
 }
 
 /// What a profile says that a huge page is worth at a place.
-fn benefit(profile: &Profile, place: Place) -> u64 {
+fn benefit(profile: &Profile, place: ChunkLocation) -> u64 {
     const TOP: u64 = 1 << 46;
     let (section, base) = if place.heap { (Section::Heap, 0) } else { (Section::Mmap, TOP) };
     let start = if place.heap { place.offset } else { TOP - place.offset - CHUNK };
@@ -262,7 +263,7 @@ mod tests {
         let text = "# unit: ns\nhuge,heap,7,section_off,>,0x200000,section_off,<,0x400000\n\
                     huge,mmap,9,section_off,>,0x400000,section_off,<,0x800000\n";
         let profile = Profile::parse(text).unwrap();
-        let at = |heap, chunk| benefit(&profile, Place { heap, offset: chunk * CHUNK });
+        let at = |heap, chunk| benefit(&profile, ChunkLocation { heap, offset: chunk * CHUNK });
         assert_eq!([at(true, 0), at(true, 1), at(true, 2)], [0, 7, 0]);
         assert_eq!([at(false, 1), at(false, 2), at(false, 3), at(false, 4)], [0, 9, 9, 0]);
     }

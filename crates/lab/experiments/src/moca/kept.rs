@@ -14,8 +14,8 @@ use pagemill_model::dataset::{self, FileWriter};
 use pagemill_model::results::TraceRun;
 
 use super::{
-    BACK_ENDS, CLASSES, Checked, EXACT, FAULTS, Options, Outcome, PageAgreement, Row, Step, Traced,
-    kernels,
+    BACK_ENDS, CLASSES, Checked, EXACT, FAULTS, KernelRow, Options, Outcome, PageAgreement, Step,
+    Traced, kernels,
 };
 
 /// The kept run of this repository.
@@ -171,11 +171,11 @@ fn take(outcome: &mut Outcome, machine: &mut Vec<String>, row: TraceRun) -> Resu
             let threads = row.threads.unwrap_or(1) as usize;
             let class = known("class", row.class.as_deref(), &CLASSES)?;
             let (kernel, back_end) = (kernel()?, back_end()?);
-            let same = |of: &&mut Row| {
+            let same = |of: &&mut KernelRow| {
                 (of.kernel, of.class, of.threads, of.back_end) == (kernel, class, threads, back_end)
             };
             if outcome.rows.iter_mut().find(same).is_none() {
-                outcome.rows.push(Row {
+                outcome.rows.push(KernelRow {
                     kernel,
                     class,
                     threads,

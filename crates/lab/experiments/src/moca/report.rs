@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::kept::write;
 use super::{
-    DEFAULT, EXACT, FAULTS, FILE, NAME, NAMES, Outcome, Row, SAMPLE, Step, TOOLS, Traced, kernels,
-    published,
+    DEFAULT, EXACT, FAULTS, FILE, KernelRow, NAME, NAMES, Outcome, SAMPLE, Step, TOOLS, Traced,
+    kernels, published,
 };
 use crate::tabled::{self, Table, Tables};
 use pagemill_analysis::statistics;
@@ -112,7 +112,7 @@ fn claims_beside_emulator(
 }
 
 impl Outcome {
-    fn rows_of(&self, back_end: &str) -> impl Iterator<Item = &Row> {
+    fn rows_of(&self, back_end: &str) -> impl Iterator<Item = &KernelRow> {
         self.rows.iter().filter(move |row| row.back_end == back_end && !row.traced.is_empty())
     }
 
@@ -121,8 +121,8 @@ impl Outcome {
         &self.options.kernels
     }
 
-    /// Row of a kernel under a back end, in the class of most runs and the first number of threads.
-    fn row(&self, kernel: &str, back_end: &str) -> Option<&Row> {
+    /// KernelRow of a kernel under a back end, in the class of most runs and the first number of threads.
+    fn row(&self, kernel: &str, back_end: &str) -> Option<&KernelRow> {
         self.rows_of(back_end).find(|row| row.kernel == kernel)
     }
 
@@ -140,7 +140,7 @@ impl Outcome {
     }
 
     /// Pages of a row in percent of those that the emulator saw in the same class.
-    fn share_of_pages(&self, row: &Row) -> Option<f64> {
+    fn share_of_pages(&self, row: &KernelRow) -> Option<f64> {
         let exact = self.rows_of(EXACT).find(|exact| {
             exact.kernel == row.kernel && exact.class == row.class && exact.back_end != row.back_end
         })?;
@@ -148,8 +148,9 @@ impl Outcome {
     }
 
     /// Events of a row in percent of those of `faults`.
-    fn share_of_events(&self, row: &Row) -> Option<f64> {
-        let same = |faults: &&Row| (faults.kernel, faults.threads) == (row.kernel, row.threads);
+    fn share_of_events(&self, row: &KernelRow) -> Option<f64> {
+        let same =
+            |faults: &&KernelRow| (faults.kernel, faults.threads) == (row.kernel, row.threads);
         let faults = self.rows_of(FAULTS).find(same)?;
         let comparable = row.back_end != FAULTS && row.class == faults.class;
         comparable.then(|| Some(row.events()? * 100.0 / faults.events()?)).flatten()
@@ -561,7 +562,7 @@ impl Tables for Outcome {
     }
 }
 
-fn of_native(row: &Row) -> Option<f64> {
+fn of_native(row: &KernelRow) -> Option<f64> {
     super::of(row.native.iter().copied())
 }
 
@@ -596,7 +597,7 @@ mod tests {
                     EXACT => (4.0, 9_000, 7),
                     _ => (1.01, 5, 1),
                 };
-                rows.push(Row {
+                rows.push(KernelRow {
                     kernel,
                     class: if smaller { options.smaller } else { options.class },
                     threads: 1,

@@ -19,7 +19,7 @@ pub const REFERENCES: [&str; 3] = ["jemalloc", "glibc", "own"];
 
 /// One arm in one case.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ArmRow {
     /// The arm.
     pub arm: String,
     /// Medians by metric.
@@ -36,7 +36,7 @@ pub struct Table {
     /// The case.
     pub case: String,
     /// Its arms.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ArmRow>,
     /// Memory over time of the first run of each arm: seconds and bytes.
     pub timelines: Vec<Timeline>,
 }
@@ -235,7 +235,7 @@ fn table(experiment: &Experiment, case: &str, arms: &[&str], measured: &Measured
         }
         notes.sort();
         notes.dedup();
-        Row { arm: arm.to_owned(), figures, ratios, notes }
+        ArmRow { arm: arm.to_owned(), figures, ratios, notes }
     });
     let timelines = arms.iter().filter_map(|&arm| {
         let mut runs =

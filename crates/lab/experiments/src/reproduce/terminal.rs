@@ -324,7 +324,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::reproduce::experiment;
     use crate::reproduce::plan::Skipped;
-    use crate::reproduce::summary::{Circumstances, Row, Timeline, summarise};
+    use crate::reproduce::summary::{ArmRow, Circumstances, Timeline, summarise};
     use crate::reproduce::verdict::{Judged, Reached};
 
     fn column(name: &str, label: &str, unit: Unit) -> Column {
@@ -337,7 +337,7 @@ pub(crate) mod tests {
 
     /// A small summary with one of everything.
     pub fn summary() -> Summary {
-        let row = |arm: &str, pss: f64, cpu: f64, ratio: Option<f64>| Row {
+        let row = |arm: &str, pss: f64, cpu: f64, ratio: Option<f64>| ArmRow {
             arm: arm.into(),
             figures: [("pss".to_owned(), one(pss)), ("cpu".to_owned(), one(cpu))].into(),
             ratios: ["pss", "cpu"]

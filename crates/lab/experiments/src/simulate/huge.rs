@@ -8,7 +8,7 @@ use pagemill_control::costs::Calibration;
 use pagemill_launch::progress::{Progress, minutes};
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::{Nanos, whole};
-use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, ProfileRow, Quantity};
 use pagemill_policy::huge::{Costs, Figure, Policy, Section, Unit, find, names};
 use pagemill_sim::huge::{self, Outcome, Setup};
 use pagemill_sim::tlb;
@@ -224,7 +224,7 @@ fn scaled(figure: Figure, there: Figure, here: Figure) -> Figure {
 pub fn perfect(never: &Outcome, always: &Outcome) -> Profile {
     let row = |(at, (base, huge)): (u64, (&u64, &u64))| {
         let bound = |comparator, value| Constraint::Number(Quantity::SectionOff, comparator, value);
-        Row {
+        ProfileRow {
             kind: Kind::Huge,
             section: Section::Heap,
             benefit: base.saturating_sub(*huge).saturating_mul(MHZ) / 1_000_000,

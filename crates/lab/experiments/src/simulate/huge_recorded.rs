@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemill_analysis::regions::{Area, Place, RegionFold, Regions};
+use pagemill_analysis::regions::{Area, RegionFold, RegionKind, Regions};
 use pagemill_control::plan::advise::complete;
 use pagemill_kernel::Linux;
 use pagemill_model::page::{BASE, HUGE, PER_HUGE};
@@ -184,8 +184,8 @@ impl Recorded {
 fn home(regions: &Regions, pid: Pid, area: Option<&Area>, address: u64) -> RegionMapping {
     let area = area.filter(|area| address + HUGE <= area.end)?;
     let (section, base) = match area.place {
-        Place::Heap => (Section::Heap, area.start),
-        Place::Mapped => (Section::Mmap, regions.tops.get(&pid).copied().unwrap_or(area.end)),
+        RegionKind::Heap => (Section::Heap, area.start),
+        RegionKind::Mapped => (Section::Mmap, regions.tops.get(&pid).copied().unwrap_or(area.end)),
     };
     let site = regions.sites.get(&pid).and_then(|sites| sites.at(address));
     let (prot, flags, fd) = ANONYMOUS;

@@ -113,9 +113,9 @@ impl Conditions {
     }
 
     /// What came of a policy's run.
-    pub fn row(&self, policy: &str, load: &Workload, report: &Report) -> Row {
+    pub fn row(&self, policy: &str, load: &Workload, report: &Report) -> PolicyRow {
         let last = report.last;
-        Row {
+        PolicyRow {
             workload: load.name,
             antagonist: self.antagonist,
             seed: self.seed,
@@ -142,7 +142,7 @@ impl Conditions {
     }
 
     /// The rows as a table.
-    pub fn text(&self, load: &Workload, rows: &[Row]) -> String {
+    pub fn text(&self, load: &Workload, rows: &[PolicyRow]) -> String {
         let mut text = String::new();
         text.push_str(&format!(
             "{} on {:.1} GiB, antagonist {}x, modelled (one run, seed {})\n",
@@ -191,7 +191,7 @@ impl Conditions {
 
 /// What a policy makes of a program; the members of its JSON.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct PolicyRow {
     workload: &'static str,
     antagonist: f64,
     seed: u64,

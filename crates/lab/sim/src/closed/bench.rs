@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pagemill_model::random::Random;
 
-use super::group::{Group, Kind};
+use super::group::{CoreKind, Group};
 use super::split::Split;
 use crate::dram::{Channel, Shape};
 use crate::machine::Machine;
@@ -12,7 +12,7 @@ use crate::stream::{MemoryRequest, Stream};
 use crate::wheel::Wheel;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum RequestKind {
     Read,
     Walk,
     Ahead,
@@ -21,7 +21,7 @@ pub(super) enum Purpose {
 
 #[derive(Clone, Copy)]
 pub(super) struct Flight {
-    pub(super) purpose: Purpose,
+    pub(super) purpose: RequestKind,
     pub(super) tier: u8,
     pub(super) bank: u16,
     pub(super) core: u16,
@@ -51,18 +51,18 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    fn of(kind: &Kind, clock: f64) -> Self {
+    fn of(kind: &CoreKind, clock: f64) -> Self {
         let whole = |ns: f64| (ns / clock).round() as u64;
         let mut pace = Self { front: 0.0, issue: 0.0, penalty: 0.0, hit: 0, near: 0 };
         match *kind {
-            Kind::Window { front_ns, issue_ns, penalty_ns, walks, .. } => {
+            CoreKind::Window { front_ns, issue_ns, penalty_ns, walks, .. } => {
                 pace.front = front_ns / clock;
                 pace.issue = issue_ns / clock;
                 pace.penalty = penalty_ns / clock;
                 pace.hit = whole(walks.hit_ns);
             }
-            Kind::Stream { near_ns, .. } => pace.near = whole(near_ns).max(1),
-            Kind::Copy { .. } => {}
+            CoreKind::Stream { near_ns, .. } => pace.near = whole(near_ns).max(1),
+            CoreKind::Copy { .. } => {}
         }
         pace
     }
@@ -144,15 +144,15 @@ impl<'a> Bench<'a> {
         for (at, group) in groups.iter().enumerate() {
             for _ in 0..group.cores {
                 let slots = match group.kind {
-                    Kind::Window { window, .. } => window.max(1),
-                    Kind::Stream { .. } | Kind::Copy { .. } => 0,
+                    CoreKind::Window { window, .. } => window.max(1),
+                    CoreKind::Stream { .. } | CoreKind::Copy { .. } => 0,
                 };
                 let line = ((cores.len() as u64) << 32) + (random.below(1 << 18) << 6);
                 let stream = match group.kind {
-                    Kind::Stream { window, buffers, distance, queue, .. } => {
+                    CoreKind::Stream { window, buffers, distance, queue, .. } => {
                         Some(Stream::new(line, window, buffers, distance, queue))
                     }
-                    Kind::Window { .. } | Kind::Copy { .. } => None,
+                    CoreKind::Window { .. } | CoreKind::Copy { .. } => None,
                 };
                 cores.push(Core {
                     group: at,
@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    pub(super) fn kind(&self, core: u32) -> &'a Kind {
+    pub(super) fn kind(&self, core: u32) -> &'a CoreKind {
         &self.groups[self.cores[core as usize].group].kind
     }
 }

@@ -1,8 +1,8 @@
 //! What cores do: issue, walk, wait for lines, retire, stream, copy.
 
-use super::bench::{Bench, Flight, Purpose};
+use super::bench::{Bench, Flight, RequestKind};
 use super::event::{of, what};
-use super::group::{Kind, Walks};
+use super::group::{CoreKind, Walks};
 use crate::stream::MemoryRequest;
 
 /// The nearest whole number of one that is not negative, the greater of two: `f64::round`, without the call that it is
@@ -29,7 +29,7 @@ impl Bench<'_> {
         self.cores[core as usize].walks += 1;
         if self.random.chance(walks.miss) {
             let tier = usize::from(!self.random.chance(walks.default_share));
-            self.send(core, slot, tier, Purpose::Walk, None);
+            self.send(core, slot, tier, RequestKind::Walk, None);
         } else {
             let end = self.wheel.now() + self.cores[core as usize].pace.hit;
             self.wheel.push(end, of(what::WALKED, core, slot));
@@ -40,7 +40,7 @@ impl Bench<'_> {
         let state = &mut self.cores[core as usize];
         state.walks -= 1;
         if let Some(next) = state.waiting.pop_front()
-            && let Kind::Window { walks, .. } = self.kind(core)
+            && let CoreKind::Window { walks, .. } = self.kind(core)
         {
             self.walk(core, next, walks);
         }
@@ -48,12 +48,12 @@ impl Bench<'_> {
     }
 
     fn read(&mut self, core: u32, slot: u32) {
-        let &Kind::Window { lines, .. } = self.kind(core) else {
+        let &CoreKind::Window { lines, .. } = self.kind(core) else {
             return;
         };
         let tier = self.tier_of(core);
         if lines <= 1.0 {
-            self.send(core, slot, tier, Purpose::Read, None);
+            self.send(core, slot, tier, RequestKind::Read, None);
             return;
         }
         let more = u32::from(self.random.chance(lines.fract()));
@@ -62,28 +62,28 @@ impl Bench<'_> {
         // Neighbours: on channels in turn, within a page.
         let first = self.random.bits() >> 8 & !7;
         for line in 0..count {
-            self.send(core, slot, tier, Purpose::Read, Some(first + u64::from(line)));
+            self.send(core, slot, tier, RequestKind::Read, Some(first + u64::from(line)));
         }
     }
 
     pub(super) fn done(&mut self, id: u32) {
         let Flight { purpose, tier, core, slot, sent, line, .. } = self.flights[id as usize];
         self.free.push(id);
-        if self.measuring && purpose != Purpose::Ahead {
+        if self.measuring && purpose != RequestKind::Ahead {
             self.reads[tier as usize] += 1;
             self.waited[tier as usize] += self.wheel.now() - sent;
         }
         let core = u32::from(core);
-        if purpose == Purpose::Walk {
+        if purpose == RequestKind::Walk {
             self.walked(core, slot);
             return;
         }
         match self.kind(core) {
-            Kind::Copy { .. } => {
-                self.send(core, 0, 1 - tier as usize, Purpose::Write, Some(line));
+            CoreKind::Copy { .. } => {
+                self.send(core, 0, 1 - tier as usize, RequestKind::Write, Some(line));
             }
-            Kind::Stream { .. } => self.came(core, line),
-            &Kind::Window { mispredicted, .. } => {
+            CoreKind::Stream { .. } => self.came(core, line),
+            &CoreKind::Window { mispredicted, .. } => {
                 let left = &mut self.cores[core as usize].slots[slot as usize].left;
                 if *left > 0 {
                     *left -= 1;
@@ -110,7 +110,7 @@ impl Bench<'_> {
         while debt >= 1.0 {
             debt -= 1.0;
             let tier = self.tier_of(core);
-            self.send(core, 0, tier, Purpose::Write, line);
+            self.send(core, 0, tier, RequestKind::Write, line);
         }
         self.cores[core as usize].debt = debt;
     }
@@ -142,7 +142,7 @@ impl Bench<'_> {
                     self.wheel.push(near, of(what::NEAR, core, (line & 0xffff) as u32));
                 }
                 MemoryRequest::Read { line, ahead } => {
-                    let purpose = if ahead { Purpose::Ahead } else { Purpose::Read };
+                    let purpose = if ahead { RequestKind::Ahead } else { RequestKind::Read };
                     let tier = self.tier_of(core);
                     self.send(core, 0, tier, purpose, Some(line));
                 }
@@ -152,7 +152,7 @@ impl Bench<'_> {
     }
 
     pub(super) fn came(&mut self, core: u32, line: u64) {
-        let &Kind::Stream { lag, .. } = self.kind(core) else {
+        let &CoreKind::Stream { lag, .. } = self.kind(core) else {
             return;
         };
         let state = &mut self.cores[core as usize];
@@ -185,7 +185,7 @@ impl Bench<'_> {
     }
 
     pub(super) fn copy(&mut self, core: u32) {
-        let &Kind::Copy { lines_per_ns } = self.kind(core) else {
+        let &CoreKind::Copy { lines_per_ns } = self.kind(core) else {
             return;
         };
         if lines_per_ns <= 0.0 {
@@ -194,7 +194,7 @@ impl Bench<'_> {
         for tier in 0..2 {
             let line = self.cores[core as usize].line;
             self.cores[core as usize].line += 1;
-            self.send(core, 0, tier, Purpose::Ahead, Some(line));
+            self.send(core, 0, tier, RequestKind::Ahead, Some(line));
         }
         let gap = 1.0 / lines_per_ns / self.clock;
         let next = self.wheel.now() + self.random.exponential(gap).ceil() as u64;

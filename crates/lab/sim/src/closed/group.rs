@@ -20,7 +20,7 @@ impl Walks {
 
 /// What a core does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum CoreKind {
     /// Operations of one read each, retired in order.
     Window {
         /// Operations in flight.
@@ -66,7 +66,7 @@ pub struct Group {
     /// How many.
     pub cores: usize,
     /// What each does.
-    pub kind: Kind,
+    pub kind: CoreKind,
     /// Part of its reads that the default tier serves.
     pub default_share: f64,
     /// Lines written back for each line read.

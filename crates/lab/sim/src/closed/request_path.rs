@@ -1,6 +1,6 @@
 //! The way of a request to memory and back: its channel, bank and row; the link; the channel's commits.
 
-use super::bench::{Bench, Flight, Purpose};
+use super::bench::{Bench, Flight, RequestKind};
 use super::event::what;
 use crate::dram::{Next, Request};
 
@@ -31,7 +31,7 @@ impl Bench<'_> {
         core: u32,
         slot: u32,
         tier: usize,
-        purpose: Purpose,
+        purpose: RequestKind,
         line: Option<u64>,
     ) {
         let (channel, bank, row) = match line {
@@ -56,7 +56,7 @@ impl Bench<'_> {
             sent: now,
             line: line.unwrap_or(0),
         };
-        let write = purpose == Purpose::Write;
+        let write = purpose == RequestKind::Write;
         if self.paths[tier].linked {
             let id = self.depart(flight);
             let time = self.cross(0, if write { self.data } else { self.control });
@@ -90,7 +90,7 @@ impl Bench<'_> {
 
     pub(super) fn arrive(&mut self, id: u32) {
         let flight = self.flights[id as usize];
-        if flight.purpose == Purpose::Write {
+        if flight.purpose == RequestKind::Write {
             self.free.push(id);
         }
         self.enter(id, &flight);
@@ -102,7 +102,7 @@ impl Bench<'_> {
         let request = Request { id, bank: flight.bank, row: flight.row, arrived };
         let channel = u32::from(flight.channel);
         let queue = &mut self.channels[channel as usize];
-        queue.push(request, flight.purpose == Purpose::Write);
+        queue.push(request, flight.purpose == RequestKind::Write);
         // A wake that is due when the bus will be free is due still.
         if !(queue.busy(arrived) && self.wakes[channel as usize] != u64::MAX) {
             self.advance(channel);

@@ -4,7 +4,7 @@ use crate::machine::ICELAKE;
 fn chase(window: usize) -> Group {
     Group {
         cores: 1,
-        kind: Kind::Window {
+        kind: CoreKind::Window {
             window,
             front_ns: 0.0,
             issue_ns: 0.0,
@@ -42,7 +42,7 @@ fn no_tier_moves_more_than_its_bus() {
     let machine = Machine::parse(ICELAKE).unwrap();
     let stream = Group {
         cores: 20,
-        kind: Kind::Stream {
+        kind: CoreKind::Stream {
             window: 88,
             buffers: 12,
             distance: 20,

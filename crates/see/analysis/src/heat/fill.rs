@@ -8,7 +8,7 @@ use pagemill_model::{Bytes, Nanos};
 use super::view::{Heat, HeatView, LineHeat, ObjectHeat};
 use super::{HeatFold, LINES, Live, OBJECTS};
 use crate::addresses::ProcessAddress;
-use crate::objects::{Identity, Kind, Symbols};
+use crate::objects::{Identity, ObjectKind, Symbols};
 use crate::residency::{self, LiveMemory, Resident, SparseSite};
 use pagemill_model::sums::{add, sum};
 
@@ -57,7 +57,7 @@ impl<S: Symbols> HeatFold<S> {
 
     fn grouped(&self) -> Grouped {
         let names = self.named();
-        let mut groups: HashMap<(Kind, &str), usize> = HashMap::new();
+        let mut groups: HashMap<(ObjectKind, &str), usize> = HashMap::new();
         let mut objects: Vec<ObjectHeat> = Vec::new();
         let mut group = vec![0; names.len()];
         let sizes: HashMap<usize, u64> = self.sizes.iter().copied().collect();

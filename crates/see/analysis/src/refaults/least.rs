@@ -20,7 +20,7 @@ const STRETCHES: usize = 64;
 
 /// Pages that an interval touched again, so many, and the pages of fast memory that each needs whatever the order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Again {
+pub(super) struct Reuse {
     pub(super) need: u64,
     pub(super) pages: u64,
 }
@@ -44,7 +44,7 @@ impl Default for LeastFold {
 
 impl LeastFold {
     /// An interval touched pages that had been touched before, the largest need first.
-    pub(super) fn interval(&mut self, again: &[Again]) {
+    pub(super) fn interval(&mut self, again: &[Reuse]) {
         if self.intervals.is_multiple_of(self.length) {
             self.begin();
         }
@@ -52,7 +52,7 @@ impl LeastFold {
         let Some(stretch) = self.stretches.last_mut() else { return };
         // Pages of this rank or a later one, and so what this one needs by the second bound.
         let mut left = sum(again.iter().map(|group| group.pages));
-        for Again { need, pages } in again {
+        for Reuse { need, pages } in again {
             let (need, end) = (rounded(*need), left.saturating_sub(*pages));
             while left > end {
                 let key = rounded(left).max(need);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// The same by its definition, without rounding.
-    fn slowly(again: &[Again], pages: u64) -> u64 {
+    fn slowly(again: &[Reuse], pages: u64) -> u64 {
         let all: u64 = again.iter().map(|group| group.pages).sum();
         let sure = again.iter().filter(|group| group.need > pages).map(|group| group.pages);
         sure.sum::<u64>().max(all.saturating_sub(pages))
@@ -123,7 +123,7 @@ mod tests {
     fn the_first_half_is_left_out_however_many_intervals_there_are() {
         let mut fold = LeastFold::default();
         for interval in 0..1000 {
-            fold.interval(&[Again { need: if interval < 400 { 9 } else { 3 }, pages: 1 }]);
+            fold.interval(&[Reuse { need: if interval < 400 { 9 } else { 3 }, pages: 1 }]);
         }
         assert!(fold.stretches.len() <= STRETCHES);
         let (least, intervals) = fold.second_half();
@@ -138,8 +138,8 @@ mod tests {
             mut again in prop::collection::vec((1_u64..5000, 1_u64..900), 0..6), pages in 0_u64..5000,
         ) {
             again.sort_unstable_by(|a, b| b.cmp(a));
-            let again: Vec<Again> =
-                again.into_iter().map(|(need, pages)| Again { need, pages }).collect();
+            let again: Vec<Reuse> =
+                again.into_iter().map(|(need, pages)| Reuse { need, pages }).collect();
             let mut fold = LeastFold::default();
             fold.interval(&again);
             let of = fold.after(0);

@@ -41,7 +41,7 @@ pub struct Stall {
 
 /// Faults of a second.
 #[derive(Clone, Debug, Default)]
-struct Second {
+struct FaultSecond {
     times: Histogram,
     untimed: u64,
     /// From when on they were counted: the moment of the row before.
@@ -62,7 +62,7 @@ pub struct Recent {
 /// Page faults so far.
 #[derive(Debug)]
 pub struct Faults {
-    seconds: BTreeMap<u64, Second>,
+    seconds: BTreeMap<u64, FaultSecond>,
     /// When faults were last counted.
     counted: Option<Nanos>,
     spikes: SpikeFold,
@@ -106,8 +106,10 @@ impl Faults {
                 let from = before.max(Nanos(row.time.0.saturating_sub(longest)));
                 self.turn(second);
                 self.counted = Some(row.time);
-                let bin =
-                    self.seconds.entry(second).or_insert(Second { from, ..Second::default() });
+                let bin = self
+                    .seconds
+                    .entry(second)
+                    .or_insert(FaultSecond { from, ..FaultSecond::default() });
                 match row.buckets.as_deref() {
                     Some(buckets) => {
                         let bucket = |bucket: &u64| u32::try_from(*bucket).unwrap_or(u32::MAX);

@@ -29,7 +29,7 @@ use super::code::{Code, LONGEST};
 use super::mappings::layout;
 use super::written::{End, Fault, Written};
 use crate::summary::Live;
-use pagemill_launch::program::Words;
+use pagemill_launch::program::ExecArguments;
 
 /// The tracer's name for memory that it made droppable.
 pub(super) const OURS: &str = "/memfd:pagemill";
@@ -148,7 +148,7 @@ impl Traced {
             Some(Err(why)) => (Err(why), Vec::new()),
             None => (Err(anyhow::anyhow!("--no-sites")), Vec::new()),
         };
-        let mut words = Words::of(path, command, name)?;
+        let mut words = ExecArguments::of(path, command, name)?;
         words.set(&variables)?;
         let started = Tracer::launch(
             linux,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::exposition::Metric::{Counter, Gauge};
-use crate::exposition::{Buckets, Exposition, Row, labels};
+use crate::exposition::{Buckets, Exposition, MetricRow, labels};
 use pagemill_analysis::fragmentation::unusable;
 use pagemill_analysis::latency::Histogram;
 use pagemill_kernel::process::psi::{self, Resource};
@@ -37,7 +37,7 @@ fn memory(sample: &HeapSample) -> Option<f64> {
     Some((sample.pss?.0 + unmapped) as f64)
 }
 
-const OF_PROCESSES: [Row<HeapSample>; 5] = [
+const OF_PROCESSES: [MetricRow<HeapSample>; 5] = [
     ("memory_bytes", Gauge, "Physical memory: Pss, and what memfds hold besides.", memory),
     ("resident_bytes", Gauge, "Rss: pages count once a mapping.", |s| bytes(s.rss)),
     ("swap_bytes", Gauge, "Proportional swapped-out size.", |s| bytes(s.swap)),
@@ -45,7 +45,7 @@ const OF_PROCESSES: [Row<HeapSample>; 5] = [
     ("cpu_seconds_total", Counter, "CPU time of all threads.", |s| seconds(s.cpu)),
 ];
 
-const OF_HEAPS: [Row<HeapSample>; 11] = [
+const OF_HEAPS: [MetricRow<HeapSample>; 11] = [
     ("live_bytes", Gauge, "Allocated, or in a thread's cache.", |s| bytes(s.live)),
     ("footprint_bytes", Gauge, "Physical memory of the heap.", |s| bytes(s.footprint)),
     ("dirty_bytes", Gauge, "Free pages that are still resident.", |s| bytes(s.dirty)),
@@ -59,7 +59,7 @@ const OF_HEAPS: [Row<HeapSample>; 11] = [
     ("longest_stall_seconds", Gauge, "The longest stall so far.", |s| seconds(s.longest_stall)),
 ];
 
-const OF_MALLOCS: [Row<HeapSample>; 4] = [
+const OF_MALLOCS: [MetricRow<HeapSample>; 4] = [
     ("heap_bytes", Gauge, "What the process's own malloc holds.", |s| bytes(s.malloc_heap)),
     ("free_bytes", Gauge, "Free in it, as last read.", |s| bytes(s.malloc_free)),
     ("returnable_bytes", Gauge, "Of that, in whole resident pages.", |s| {
@@ -124,7 +124,7 @@ fn buckets(times: &Histogram) -> Buckets {
     Buckets { upto: upto.to_vec(), sum: times.sum().seconds(), count: times.total() }
 }
 
-const OF_GROUPS: [Row<Charge>; 3] = [
+const OF_GROUPS: [MetricRow<Charge>; 3] = [
     ("memory_bytes", Gauge, "Charge of the group.", |charge| number(Some(charge.current))),
     ("kernel_bytes", Gauge, "Kernel memory in it.", |charge| number(charge.kernel)),
     ("limit_bytes", Gauge, "Its limit, if it has one.", |charge| number(charge.limit)),

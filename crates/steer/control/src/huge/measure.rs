@@ -28,14 +28,14 @@ use pagemill_analysis::walks::{self, Counted, Sampled};
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::signal::Signals;
 use pagemill_launch::exit::Interrupted;
-use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, ProfileRow, Quantity};
 use pagemill_policy::huge::{Section, Unit};
 use pagemill_tracer::Ended;
-use pagemill_tracer::advise::{self, CHUNK, Chunks, Place, Unwatched, Watch};
+use pagemill_tracer::advise::{self, CHUNK, ChunkLocation, Chunks, Unwatched, Watch};
 
 use super::counters::Counters;
 use crate::plan::{BenefitSource, TimeMeasure};
-use pagemill_launch::program::Words;
+use pagemill_launch::program::ExecArguments;
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,7 @@ const LEAST_RUNS: usize = 6;
 const COUNTED_RUNS: usize = 8;
 
 /// Cuts the chunks that were used into at most `limit` slices of as many each.
-pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>) {
+pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<ChunkLocation, usize>) {
     let used: Vec<_> = chunks.iter().filter(|(_, seen)| seen.pages > 0).collect();
     let count = limit.min(used.len());
     let mut slices = vec![Slice::default(); count];
@@ -143,7 +143,7 @@ pub fn cut(chunks: &Chunks, limit: usize) -> (Vec<Slice>, BTreeMap<Place, usize>
 /// The kernel has no huge pages to be asked for, or a run cannot be traced or measured.
 pub fn measure(
     linux: &Linux,
-    subject: &Words,
+    subject: &ExecArguments,
     options: Options,
     signals: &Signals,
     tell: RunProgress<'_>,
@@ -195,7 +195,7 @@ pub fn measure(
 /// How the command is run, and what counts meanwhile.
 struct Runner<'a> {
     linux: &'a Linux,
-    subject: &'a Words,
+    subject: &'a ExecArguments,
     signals: &'a Signals,
     /// The processor's counters; or why they do not count.
     counters: Result<Counters, String>,
@@ -205,7 +205,7 @@ impl Runner<'_> {
     /// Runs the command once, with huge pages in the chunks that `chosen` says.
     fn run(
         &self,
-        chosen: &dyn Fn(Place) -> bool,
+        chosen: &dyn Fn(ChunkLocation) -> bool,
         watch: Option<&mut dyn Watch>,
     ) -> Result<std::result::Result<advise::Run, std::io::Error>> {
         let subject = self.subject;
@@ -241,7 +241,7 @@ type CountedPair = [Vec<Counted>; 2];
 fn repeat(
     runner: &Runner<'_>,
     options: &Options,
-    index: &BTreeMap<Place, usize>,
+    index: &BTreeMap<ChunkLocation, usize>,
     outcome: &mut Outcome,
     tell: RunProgress<'_>,
 ) -> Result<std::result::Result<CountedPair, std::io::Error>> {
@@ -258,7 +258,7 @@ fn repeat(
         // Counted runs are the first four again and again: none, all, all, none.
         let at = if counters.is_some() { number % 4 } else { number };
         let huge = design(at, count, posterior.as_ref(), &mut random);
-        let chosen = |place: Place| index.get(&place).is_some_and(|slice| huge[*slice]);
+        let chosen = |place: ChunkLocation| index.get(&place).is_some_and(|slice| huge[*slice]);
         let mut counting = counters.map(Counters::counting);
         let run = match runner.run(&chosen, counting.as_mut().map(|it| it as &mut dyn Watch))? {
             Ok(run) => run,
@@ -273,7 +273,7 @@ fn repeat(
             continue;
         }
         let seen = run.programs.get(&outcome.program);
-        let seen = |place: &Place| seen.and_then(|chunks| chunks.get(place));
+        let seen = |place: &ChunkLocation| seen.and_then(|chunks| chunks.get(place));
         let again = index.keys().filter(|place| seen(place).is_some()).count();
         outcome.same = outcome.same.min(again as f64 / index.len() as f64);
         for (place, _) in index.iter().filter(|(_, slice)| huge[**slice]) {
@@ -328,11 +328,13 @@ impl Outcome {
     }
 
     /// The places of all chunks.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn places(&self) -> Vec<ChunkLocation> {
         let ranges = self.slices.iter().flat_map(|slice| &slice.ranges);
         let each = |range: &ChunkRange| {
             let heap = range.heap;
-            (range.from..range.to).step_by(CHUNK as usize).map(move |offset| Place { heap, offset })
+            (range.from..range.to)
+                .step_by(CHUNK as usize)
+                .map(move |offset| ChunkLocation { heap, offset })
         };
         ranges.flat_map(each).collect()
     }
@@ -398,7 +400,7 @@ impl Outcome {
                 slice.pages,
                 self.runs.len()
             );
-            rows.extend(slice.ranges.iter().map(|range| Row {
+            rows.extend(slice.ranges.iter().map(|range| ProfileRow {
                 kind: Kind::Huge,
                 section: if range.heap { Section::Heap } else { Section::Mmap },
                 benefit,
@@ -442,7 +444,7 @@ mod tests {
     fn chunks(places: &[(bool, u64, u64)]) -> Chunks {
         let seen = |(heap, chunk, pages): &(bool, u64, u64)| {
             (
-                Place { heap: *heap, offset: chunk * CHUNK },
+                ChunkLocation { heap: *heap, offset: chunk * CHUNK },
                 ChunkUse { pages: *pages, ..ChunkUse::default() },
             )
         };
@@ -475,7 +477,10 @@ mod tests {
         assert_eq!(slices.iter().map(|slice| slice.chunks).sum::<u64>(), 4);
         assert_eq!(slices.iter().map(|slice| slice.pages).sum::<u64>(), 572);
         assert_eq!(index.len(), 4);
-        assert!(!index.contains_key(&Place { heap: true, offset: CHUNK }), "it was not used");
+        assert!(
+            !index.contains_key(&ChunkLocation { heap: true, offset: CHUNK }),
+            "it was not used"
+        );
         let (slices, _) = cut(&chunks, 100);
         assert_eq!(slices.len(), 4, "no slice without a chunk");
         let (slices, _) = cut(&chunks, 1);

@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use pagemill_analysis::regions::{Area, Place, Regions};
+use pagemill_analysis::regions::{Area, RegionKind, Regions};
 use pagemill_analysis::walks::Walks;
 use pagemill_model::page::{HUGE, PER_HUGE};
 use pagemill_model::{Bytes, Nanos};
 use pagemill_policy::huge::cbmm_plus::CbmmPlus;
-use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use pagemill_policy::huge::profile::{Comparator, Constraint, Kind, Profile, ProfileRow, Quantity};
 use pagemill_policy::huge::{Action, Decision, Figure, Moment, Policy as _, Section, Unit, View};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ impl Advice {
     }
 
     /// The row of a profile, if anything is worth doing.
-    fn row(&self) -> Option<Row> {
+    fn row(&self) -> Option<ProfileRow> {
         let decision = self.decision?;
         let kind = match decision.action {
             Action::Ahead2m | Action::Fault2m => Kind::Huge,
@@ -69,7 +69,7 @@ impl Advice {
             walks => format!("; {walks} sampled walks"),
         };
         let why = format!("{decision}; {touched}{walks}");
-        Some(Row {
+        Some(ProfileRow {
             kind,
             section: self.section,
             benefit: decision.estimate.benefit(),
@@ -207,7 +207,7 @@ impl Groups {
         let mut groups = Self::default();
         for (pid, area) in &regions.areas {
             let length = area.end - area.start;
-            if length < HUGE && area.place == Place::Mapped {
+            if length < HUGE && area.place == RegionKind::Mapped {
                 continue;
             }
             let start = |offset: u64| area.start.next_multiple_of(HUGE) + offset;
@@ -226,8 +226,8 @@ impl Groups {
             }
             for (offset, touched, estimated) in known {
                 let group = match area.place {
-                    Place::Heap => groups.heap.entry(offset / HUGE).or_default(),
-                    Place::Mapped => {
+                    RegionKind::Heap => groups.heap.entry(offset / HUGE).or_default(),
+                    RegionKind::Mapped => {
                         let made = regions.sites.get(pid);
                         match made.and_then(|made| made.at(start(offset))) {
                             Some(site) => groups.sites.entry(site).or_default(),
@@ -450,7 +450,7 @@ mod tests {
         }
     }
 
-    fn area(place: Place, start: u64, touched: &[u64]) -> (Pid, Area) {
+    fn area(place: RegionKind, start: u64, touched: &[u64]) -> (Pid, Area) {
         let region = |(at, touched): (u64, &u64)| Region {
             start: start + at * HUGE,
             touched: *touched,
@@ -469,8 +469,8 @@ mod tests {
     #[test]
     fn dense_places_become_rows_and_sparse_ones_are_paged_ahead() {
         let regions = regions(vec![
-            area(Place::Heap, 64 * HUGE, &[512, 500, 20, 10]),
-            area(Place::Mapped, 900 * HUGE, &[512; 8]),
+            area(RegionKind::Heap, 64 * HUGE, &[512, 500, 20, 10]),
+            area(RegionKind::Mapped, 900 * HUGE, &[512; 8]),
         ]);
         let all = advise(&regions, (&Walks::default(), None), &machine());
         let actions: Vec<_> = all.iter().map(|a| a.decision.unwrap().action).collect();
@@ -498,8 +498,8 @@ mod tests {
 
     #[test]
     fn counted_walks_go_where_samples_walked() {
-        let heap = area(Place::Heap, 64 * HUGE, &[512, 512, 512]);
-        let (_, mapped) = area(Place::Mapped, 900 * HUGE, &[]);
+        let heap = area(RegionKind::Heap, 64 * HUGE, &[512, 512, 512]);
+        let (_, mapped) = area(RegionKind::Mapped, 900 * HUGE, &[]);
         let unseen = (Pid(7), Area { end: mapped.start + 4 * HUGE, ..mapped });
         let at = |region: u64| ProcessAddress::new(Pid(7), region * HUGE + 4096);
         let walks = Walks { told: 100, at: vec![at(64), at(64), at(64), at(901)] };
@@ -517,7 +517,7 @@ mod tests {
         );
         assert!(profile.contains("1 regions, touched pages unknown; 1 sampled walks"), "{profile}");
         let without = advise(
-            &regions(vec![area(Place::Heap, 64 * HUGE, &[512])]),
+            &regions(vec![area(RegionKind::Heap, 64 * HUGE, &[512])]),
             (&walks, None),
             &machine(),
         );
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn what_was_on_huge_pages_already_is_unknown_not_dense() {
-        let (pid, mut on_huge) = area(Place::Mapped, 900 * HUGE, &[1; 4]);
+        let (pid, mut on_huge) = area(RegionKind::Mapped, 900 * HUGE, &[1; 4]);
         on_huge.regions.iter_mut().for_each(|region| region.huge_faults = 1);
         let all = advise(&regions(vec![(pid, on_huge)]), (&Walks::default(), None), &machine());
         assert!(all[0].decision.is_none() && all[0].touched.is_none());
@@ -536,7 +536,7 @@ mod tests {
 
     #[test]
     fn without_addresses_a_mapping_is_as_dense_as_its_memory() {
-        let (pid, mut filled) = area(Place::Mapped, 900 * HUGE, &[1, 1]);
+        let (pid, mut filled) = area(RegionKind::Mapped, 900 * HUGE, &[1, 1]);
         filled.anonymous = Some(HUGE);
         let some = Regions { counted: 5000, ..regions(vec![(pid, filled)]) };
         assert!(!complete(&some));

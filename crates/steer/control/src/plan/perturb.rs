@@ -15,7 +15,7 @@ use std::str::FromStr;
 use pagemill_analysis::statistics::{Random, normal_quantile};
 use pagemill_model::Bytes;
 use pagemill_policy::huge::Section;
-use pagemill_policy::huge::profile::{Constraint, Kind, Profile, Quantity, Row};
+use pagemill_policy::huge::profile::{Constraint, Kind, Profile, ProfileRow, Quantity};
 
 /// One way to be wrong.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,10 +89,10 @@ fn unit(random: &mut Random) -> f64 {
 }
 
 /// Rows that are one range: neighbours with the same kind, benefit and conditions.
-fn ranges(rows: &[Row]) -> Vec<Vec<usize>> {
+fn ranges(rows: &[ProfileRow]) -> Vec<Vec<usize>> {
     let mut ranges: Vec<Vec<usize>> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
-        let same = |other: &Row| {
+        let same = |other: &ProfileRow| {
             (other.kind, other.benefit) == (row.kind, row.benefit)
                 && other.constraints == row.constraints
         };
@@ -168,11 +168,11 @@ impl Perturbation {
     }
 }
 
-fn plain(kind: Kind, section: Section, benefit: u64) -> Row {
-    Row { kind, section, benefit, constraints: Vec::new(), why: None }
+fn plain(kind: Kind, section: Section, benefit: u64) -> ProfileRow {
+    ProfileRow { kind, section, benefit, constraints: Vec::new(), why: None }
 }
 
-fn flattened(rows: &[Row]) -> Vec<Row> {
+fn flattened(rows: &[ProfileRow]) -> Vec<ProfileRow> {
     let mut flat = Vec::new();
     for kind in [Kind::Huge, Kind::Eager] {
         for section in Section::ALL {

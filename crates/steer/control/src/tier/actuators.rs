@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pagemill_kernel::nodes::mempolicy::{AUTO_WEIGHTS, weight_file};
-use pagemill_kernel::nodes::move_pages::{self, Place};
+use pagemill_kernel::nodes::move_pages::{self, PageLocation};
 use pagemill_kernel::nodes::numa_balancing::{
     DEMOTION_ENABLED, NUMA_BALANCING, PROMOTE_RATE_LIMIT,
 };
@@ -218,7 +218,7 @@ fn move_range(pid: Pid, range: PageRange, node: u32) -> (u64, SkipReason) {
     let size = pagemill_kernel::page_size() as u64;
     let addresses: Vec<u64> = (range.start..range.end).step_by(size as usize).collect();
     let Ok(before) = move_pages::locate(pid, &addresses) else { return (0, SkipReason::Gone) };
-    let elsewhere = |place: &Place| matches!(place, Place::Node(at) if *at != node);
+    let elsewhere = |place: &PageLocation| matches!(place, PageLocation::Node(at) if *at != node);
     let candidates: Vec<u64> = addresses
         .iter()
         .zip(&before)
@@ -228,22 +228,26 @@ fn move_range(pid: Pid, range: PageRange, node: u32) -> (u64, SkipReason) {
     if candidates.is_empty() {
         return (
             0,
-            if before.contains(&Place::Node(node)) { SkipReason::No } else { SkipReason::Gone },
+            if before.contains(&PageLocation::Node(node)) {
+                SkipReason::No
+            } else {
+                SkipReason::Gone
+            },
         );
     }
     let Ok(after) = move_pages::migrate(pid, &candidates, node) else {
         return (0, SkipReason::Other);
     };
-    let moved = after.iter().filter(|place| **place == Place::Node(node)).count() as u64;
+    let moved = after.iter().filter(|place| **place == PageLocation::Node(node)).count() as u64;
     let mut reasons: BTreeMap<SkipReason, usize> = BTreeMap::new();
     for place in after {
         let reason = match place {
-            Place::Node(at) if at == node => continue,
-            Place::Node(_) | Place::Busy => SkipReason::Busy,
-            Place::Absent => SkipReason::Gone,
-            Place::Shared => SkipReason::Shared,
-            Place::NoRoom => SkipReason::NoRoom,
-            Place::Refused(_) => SkipReason::Other,
+            PageLocation::Node(at) if at == node => continue,
+            PageLocation::Node(_) | PageLocation::Busy => SkipReason::Busy,
+            PageLocation::Absent => SkipReason::Gone,
+            PageLocation::Shared => SkipReason::Shared,
+            PageLocation::NoRoom => SkipReason::NoRoom,
+            PageLocation::Refused(_) => SkipReason::Other,
         };
         *reasons.entry(reason).or_default() += 1;
     }

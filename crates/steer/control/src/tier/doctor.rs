@@ -29,7 +29,7 @@ pub struct Finding {
 
 /// What came of looking.
 #[derive(Clone, Debug, Serialize)]
-pub struct Answer {
+pub struct Examination {
     /// Whether this daemon can move pages here.
     pub daemon: bool,
     /// Whether the kernel would by itself, as it is set.
@@ -38,7 +38,7 @@ pub struct Answer {
     pub findings: Vec<Finding>,
 }
 
-impl Answer {
+impl Examination {
     /// As a page of text.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -73,7 +73,7 @@ fn finding(name: &'static str, status: Status, what: impl Into<String>, fix: &st
 ///
 /// # Errors
 /// The nodes cannot be read.
-pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Answer> {
+pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Result<Examination> {
     let nodes = linux.memory_nodes()?;
     let tiers = Tiers::choose(&nodes, named);
     let mut findings = vec![two_nodes(&nodes, &tiers)];
@@ -81,7 +81,7 @@ pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Resul
     if let Ok(Tiers([default, alternate])) = tiers {
         let node = |id: u32| nodes.iter().find(|node| node.id == id);
         let (Some(fast), Some(slow)) = (node(default), node(alternate)) else {
-            return Ok(Answer { daemon: false, kernel: false, findings });
+            return Ok(Examination { daemon: false, kernel: false, findings });
         };
         let balancing = linux.numa_balancing()?;
         let kernels = [apart(fast, slow), promotion(&balancing), demotion(&balancing)];
@@ -100,7 +100,7 @@ pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Resul
         Status::Degraded => 1,
         Status::Ok => 2,
     });
-    Ok(Answer { daemon: !blocked, kernel, findings })
+    Ok(Examination { daemon: !blocked, kernel, findings })
 }
 
 /// Whether there are two nodes to choose.

@@ -13,6 +13,7 @@ pub mod curve;
 pub mod daemon;
 pub mod doctor;
 pub mod latency;
+pub mod overview;
 pub mod pages;
 pub mod probe;
 pub mod replay;

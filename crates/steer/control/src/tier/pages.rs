@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pagemill_kernel::memory::maps::Mapping;
-use pagemill_kernel::nodes::move_pages::{self, Place};
+use pagemill_kernel::nodes::move_pages::{self, PageLocation};
 use pagemill_kernel::settings::damon::Region;
 use pagemill_kernel::{Kind, Linux};
 use pagemill_model::page::HUGE;
@@ -90,7 +90,7 @@ impl Totals {
 
 /// A process as it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct ProcessPlacement {
     /// Its name.
     pub comm: String,
     /// Bytes mapped on each tier.
@@ -291,7 +291,10 @@ impl Pages {
         let Ok(places) = move_pages::locate(pid, &addresses) else { return };
         for (&at, places) in group.iter().zip(places.chunks(PROBES as usize)) {
             let on = |tier: usize| {
-                places.iter().filter(|place| **place == Place::Node(self.tiers.0[tier])).count()
+                places
+                    .iter()
+                    .filter(|place| **place == PageLocation::Node(self.tiers.0[tier]))
+                    .count()
             };
             let tier = match (on(0), on(1)) {
                 (0, 0) => None,
@@ -455,13 +458,13 @@ impl Pages {
     }
 
     /// Each process as it stands.
-    pub fn processes(&self) -> BTreeMap<Pid, Standing> {
-        let standing = |process: &Process| Standing {
+    pub fn processes(&self) -> BTreeMap<Pid, ProcessPlacement> {
+        let standing = |process: &Process| ProcessPlacement {
             comm: process.comm.clone(),
             bytes: [0; 2],
             totals: process.totals,
         };
-        let mut all: BTreeMap<Pid, Standing> =
+        let mut all: BTreeMap<Pid, ProcessPlacement> =
             self.processes.iter().map(|(pid, process)| (*pid, standing(process))).collect();
         for page in self.slots.iter().flatten() {
             if let (Some(tier), Some(standing)) = (page.tier, all.get_mut(&page.pid)) {

@@ -11,7 +11,7 @@ use pagemill_kernel::settings::loan;
 use pagemill_kernel::{Error, Result};
 use pagemill_model::{Pid, whole};
 use pagemill_report::exposition::Metric::{Counter, Gauge};
-use pagemill_report::exposition::{Exposition, Row, labels};
+use pagemill_report::exposition::{Exposition, MetricRow, labels};
 use serde::{Deserialize, Serialize};
 
 /// One daemon. Fields are only ever added.
@@ -206,7 +206,7 @@ fn seconds(nanos: f64) -> f64 {
     format!("{nanos}e-9").parse().unwrap_or(nanos / 1e9)
 }
 
-const OF_NODES: [Row<Node>; 5] = [
+const OF_NODES: [MetricRow<Node>; 5] = [
     ("node_total_bytes", Gauge, "Memory of the node.", |n| Some(n.total as f64)),
     ("node_free_bytes", Gauge, "Free memory of the node.", |n| Some(n.free as f64)),
     ("node_firmware_latency_seconds", Gauge, "Mean time of a read, by firmware.", |n| {
@@ -220,7 +220,7 @@ const OF_NODES: [Row<Node>; 5] = [
     }),
 ];
 
-const OF_TIERS: [Row<Tier>; 9] = [
+const OF_TIERS: [MetricRow<Tier>; 9] = [
     ("latency_seconds", Gauge, "Mean time of a read.", |t| t.latency_ns.map(seconds)),
     ("latency_low_seconds", Gauge, "Lower end of its 95 % interval.", |t| {
         Some(seconds(t.latency_interval_ns?.0))
@@ -238,7 +238,7 @@ const OF_TIERS: [Row<Tier>; 9] = [
     }),
 ];
 
-const OF_PROCESSES: [Row<Process>; 4] = [
+const OF_PROCESSES: [MetricRow<Process>; 4] = [
     ("promoted_bytes_total", Counter, "Moved to the default tier.", |p| {
         Some(p.promoted_bytes as f64)
     }),
@@ -251,7 +251,7 @@ const OF_PROCESSES: [Row<Process>; 4] = [
     ("process_share", Gauge, "Part of its accesses on the default tier.", |p| p.share),
 ];
 
-const OF_DAEMONS: [Row<Status>; 4] = [
+const OF_DAEMONS: [MetricRow<Status>; 4] = [
     ("share", Gauge, "Part of the reads on the default tier.", |s| s.share),
     ("cpu", Gauge, "Part of one core that the daemon takes.", |s| Some(s.cpu)),
     ("tracker_cpu", Gauge, "Part of one core that the kernel's sampling takes.", |s| s.tracker_cpu),

@@ -89,7 +89,7 @@ pub enum Constraint {
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ProfileRow {
     /// What it is about.
     pub kind: Kind,
     /// The section that it is for.
@@ -102,7 +102,7 @@ pub struct Row {
     pub why: Option<String>,
 }
 
-impl Row {
+impl ProfileRow {
     fn names_site(&self) -> bool {
         self.constraints.iter().any(|constraint| matches!(constraint, Constraint::Site(_)))
     }
@@ -114,7 +114,7 @@ pub struct Profile {
     /// Unit of the benefits.
     pub unit: Unit,
     /// The rows, first match first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ProfileRow>,
 }
 
 impl Default for Profile {
@@ -180,7 +180,7 @@ impl Profile {
     /// Whether a row compares the place that made a mapping.
     #[must_use]
     pub fn names_sites(&self) -> bool {
-        self.rows.iter().any(Row::names_site)
+        self.rows.iter().any(ProfileRow::names_site)
     }
 
     /// Whether the original reads this profile as it is meant; the text says what speaks against it.
@@ -194,7 +194,7 @@ impl Profile {
                 self.unit.name()
             ));
         }
-        match self.rows.iter().position(Row::names_site) {
+        match self.rows.iter().position(ProfileRow::names_site) {
             Some(at) => {
                 Err(format!("row {} names a site, which the original does not know", at + 1))
             }
@@ -212,7 +212,7 @@ impl Profile {
             }
             Unit::Cycles | Unit::Rule => benefit,
         };
-        let rows = self.rows.iter().filter(|row| !row.names_site()).map(|row| Row {
+        let rows = self.rows.iter().filter(|row| !row.names_site()).map(|row| ProfileRow {
             benefit: scaled(row.benefit),
             why: None,
             ..row.clone()
@@ -247,13 +247,13 @@ impl fmt::Display for Profile {
 }
 
 /// The words of a line with their columns.
-struct Words<'a> {
+struct Tokens<'a> {
     line: usize,
     rest: Option<&'a str>,
     column: usize,
 }
 
-impl<'a> Words<'a> {
+impl<'a> Tokens<'a> {
     /// The next word and its column; `None` at the end of the line.
     fn next(&mut self) -> Option<(usize, &'a str)> {
         let rest = self.rest?;
@@ -303,12 +303,12 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-fn row(line: usize, text: &str) -> Result<Row, Error> {
+fn row(line: usize, text: &str) -> Result<ProfileRow, Error> {
     let (fields, why) = match text.find('#') {
         Some(at) => (&text[..at], Some(text[at + 1..].trim())),
         None => (text, None),
     };
-    let mut words = Words { line, rest: Some(fields.trim_end()), column: 1 };
+    let mut words = Tokens { line, rest: Some(fields.trim_end()), column: 1 };
     let kind = words.expect("the policy huge or eager", |word| {
         [Kind::Huge, Kind::Eager].into_iter().find(|kind| kind.name() == word)
     })?;
@@ -338,5 +338,5 @@ fn row(line: usize, text: &str) -> Result<Row, Error> {
         constraints.push(Constraint::Number(quantity, comparator, words.expect(NUMBER, number)?));
     }
     let why = why.filter(|why| !why.is_empty()).map(str::to_owned);
-    Ok(Row { kind, section, benefit, constraints, why })
+    Ok(ProfileRow { kind, section, benefit, constraints, why })
 }

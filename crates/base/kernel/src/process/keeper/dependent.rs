@@ -8,7 +8,7 @@
 use pagemill_model::Pid;
 
 use crate::Linux;
-use crate::process::seccomp::{Answer, Notified};
+use crate::process::seccomp::{Notified, SyscallReply};
 
 /// Whether a process has a memory file of ours open: its memory may still be over that.
 fn holds(thread: Pid) -> bool {
@@ -55,20 +55,20 @@ pub(super) fn depends(notified: &Notified) -> bool {
 /// Memory over the file that our programs have would read as the file's bytes after `MADV_DONTNEED`, not as zeros: that
 /// is advice, and it is not taken. And a forked child would share the memory that was shared with the file: there is
 /// none.
-pub(super) fn answer(notified: &Notified) -> Answer {
+pub(super) fn answer(notified: &Notified) -> SyscallReply {
     if !depends(notified) {
-        return Answer::GoOn;
+        return SyscallReply::Continue;
     }
     let mut maps = Linux::live().maps(notified.thread).unwrap_or_default();
     maps.retain(|mapping| mapping.name.as_bytes().starts_with(OURS));
     let [start, length, ..] = notified.argument;
     let end = start.saturating_add(length);
     if drops(notified) && maps.iter().any(|mapping| mapping.start < end && start < mapping.end) {
-        Answer::Return(-i64::from(libc::EINVAL))
+        SyscallReply::Return(-i64::from(libc::EINVAL))
     } else if forks(notified) && is_shared(notified) {
-        Answer::Return(-i64::from(libc::EAGAIN))
+        SyscallReply::Return(-i64::from(libc::EAGAIN))
     } else {
-        Answer::GoOn
+        SyscallReply::Continue
     }
 }
 

@@ -13,7 +13,7 @@ use pagemill_control::huge::measured;
 use pagemill_launch::exit::{Exit, Interrupted};
 use pagemill_launch::files;
 use pagemill_launch::prepare::{self, Prepared};
-use pagemill_launch::program::Words;
+use pagemill_launch::program::ExecArguments;
 
 /// What it answers.
 const LAYOUT: Layout = Layout::new("plan-measure", 1, "slices");
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     pagemill_launch::context::ensure_room()?;
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-    let words = Words::of(&path, &command, name)?;
+    let words = ExecArguments::of(&path, &command, name)?;
     let mut watched = vec![signal::CHILD];
     watched.extend_from_slice(signal::ENDS);
     let signals = Signals::block(&watched)?;

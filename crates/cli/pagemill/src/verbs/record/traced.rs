@@ -22,9 +22,9 @@ use crate::values::AccessEvents;
 use pagemill_launch::exit::Exit;
 
 /// What was asked for, or how this ends without it.
-type Or<T> = Result<std::result::Result<T, Exit>>;
+type OrExit<T> = Result<std::result::Result<T, Exit>>;
 
-fn refused<T>(why: &str, code: u8) -> Or<T> {
+fn refused<T>(why: &str, code: u8) -> OrExit<T> {
     eprintln!("pagemill: nothing is recorded: {why}");
     Ok(Err(Exit::Code(code)))
 }
@@ -47,7 +47,11 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals) -> Result<Exit> {
     }
 }
 
-fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervisor>) -> Or<Exit> {
+fn recorded(
+    arguments: &Arguments,
+    signals: &Signals,
+    supervisor: Option<Supervisor>,
+) -> OrExit<Exit> {
     let misused = arguments.wrong_usage();
     if arguments.with.len() > 1 {
         return refused("accesses are recorded by themselves (run it once for each)", misused);
@@ -107,7 +111,7 @@ fn recorded(arguments: &Arguments, signals: &Signals, supervisor: Option<Supervi
 }
 
 /// By an emulator, each access of the program and its time.
-fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
+fn emulated(arguments: &Arguments, signals: &Signals) -> OrExit<Exit> {
     if arguments.pid.is_some() {
         return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
     }
@@ -123,7 +127,7 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> Or<Exit> {
 }
 
 /// A running process.
-fn taken_over(pid: Pid, options: Options) -> Or<Traced> {
+fn taken_over(pid: Pid, options: Options) -> OrExit<Traced> {
     let attached = machine().living(pid).and_then(|_| Traced::attach(machine(), options, pid));
     attached.map(Ok).or_else(|error: Error| {
         let code = match error.kind() {
@@ -136,7 +140,7 @@ fn taken_over(pid: Pid, options: Options) -> Or<Traced> {
 }
 
 /// A program, from its start.
-fn launched(arguments: &Arguments, options: Options) -> Or<Traced> {
+fn launched(arguments: &Arguments, options: Options) -> OrExit<Traced> {
     let (command, path) = match prepare::plain(&arguments.command) {
         Ok(Prepared::Ready(command, path)) => (command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Err(exit)),

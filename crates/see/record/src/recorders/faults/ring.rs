@@ -15,7 +15,7 @@ use pagemill_model::fault::Flags;
 use pagemill_model::{Event as ModelEvent, Fault, Nanos, Pid, latency};
 
 use super::pairing::{Mark, Pairing, Sample};
-use super::short::Short;
+use super::short::ShortFaults;
 
 /// Bytes of a ring, best first: what a user may lock differs.
 const SIZES: [usize; 4] = [4 << 20, 1 << 20, 256 << 10, 64 << 10];
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the reader has and nobody has fetched.
 #[derive(Default)]
-struct Shelf {
+struct Unfetched {
     told: Vec<ModelEvent>,
     /// Since the beginning: faults by flags and bucket.
     histogram: HashMap<(u32, u32), u64>,
@@ -36,7 +36,7 @@ struct Shelf {
 
 /// The rings and their reader.
 pub struct Rings {
-    shelf: Arc<Mutex<Shelf>>,
+    shelf: Arc<Mutex<Unfetched>>,
     stop: Arc<AtomicBool>,
     /// Hears when the events are off.
     off: Receiver<()>,
@@ -55,7 +55,7 @@ impl Prepared {
     pub fn begin(self) -> Result<Rings> {
         let Self { reader, in_kernel } = self;
         reader.events().try_for_each(Event::enable)?;
-        let shelf = Arc::<Mutex<Shelf>>::default();
+        let shelf = Arc::<Mutex<Unfetched>>::default();
         let stop = Arc::<AtomicBool>::default();
         let (theirs, ends) = (Arc::clone(&shelf), Arc::clone(&stop));
         let (tell, off) = channel();
@@ -92,7 +92,7 @@ impl Rings {
             let all_known = linux.threads(process)?.iter().all(|now| threads.contains(now));
             if all_known || left == 0 {
                 let (rings, marks, others) = opened;
-                let (pairing, short) = (Pairing::default(), Short::new(sum));
+                let (pairing, short) = (Pairing::default(), ShortFaults::new(sum));
                 let reader = Reader { rings, marks, others, threshold, pairing, short };
                 return Ok(Prepared { reader, in_kernel });
             }
@@ -141,7 +141,7 @@ impl Rings {
         self.shelf().unmatched
     }
 
-    fn shelf(&self) -> std::sync::MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> std::sync::MutexGuard<'_, Unfetched> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ struct Reader {
     others: Vec<Event>,
     threshold: Nanos,
     pairing: Pairing,
-    short: Short,
+    short: ShortFaults,
 }
 
 impl Reader {
@@ -230,7 +230,7 @@ impl Reader {
         self.rings.iter().map(Ring::event).chain(&self.others)
     }
 
-    fn run(mut self, shelf: &Mutex<Shelf>, stop: &AtomicBool, off: &Sender<()>) {
+    fn run(mut self, shelf: &Mutex<Unfetched>, stop: &AtomicBool, off: &Sender<()>) {
         while !stop.load(Ordering::Relaxed) {
             if wait(&self.rings, PAUSE).is_err() {
                 std::thread::sleep(PAUSE);
@@ -246,7 +246,7 @@ impl Reader {
         self.read(shelf, true);
     }
 
-    fn read(&mut self, shelf: &Mutex<Shelf>, all: bool) {
+    fn read(&mut self, shelf: &Mutex<Unfetched>, all: bool) {
         let now = u64::try_from(clock::monotonic().as_nanos()).unwrap_or(u64::MAX);
         let Self { rings, marks, pairing, threshold, short, .. } = self;
         let mut lost = 0;

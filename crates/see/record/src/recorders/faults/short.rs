@@ -9,7 +9,7 @@ use pagemill_model::{FaultSum, Nanos, Pid};
 
 /// Faults of a thread that have no row yet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Since {
+struct ThreadFaults {
     began: u64,
     took: u64,
     faults: u64,
@@ -17,13 +17,13 @@ struct Since {
 
 /// The sums in the making.
 #[derive(Debug, Default)]
-pub struct Short {
+pub struct ShortFaults {
     /// How long the faults of a row take; `None` without rows.
     sum: Option<Nanos>,
-    threads: HashMap<Pid, Since>,
+    threads: HashMap<Pid, ThreadFaults>,
 }
 
-impl Short {
+impl ShortFaults {
     /// Sums of so long, if any.
     pub fn new(sum: Option<Nanos>) -> Self {
         Self { sum, threads: HashMap::new() }
@@ -40,14 +40,15 @@ impl Short {
         let enough = self.sum?;
         let since = self.threads.entry(thread).or_default();
         if ended.saturating_sub(since.began) > SUM_WITHIN.0 {
-            *since = Since { began: ended.saturating_sub(latency), ..Since::default() };
+            *since =
+                ThreadFaults { began: ended.saturating_sub(latency), ..ThreadFaults::default() };
         }
         since.took = since.took.saturating_add(latency);
         since.faults += 1;
         if since.took < enough.0 {
             return None;
         }
-        let Since { began, took, faults } = self.threads.remove(&thread)?;
+        let ThreadFaults { began, took, faults } = self.threads.remove(&thread)?;
         Some(FaultSum {
             time: Nanos(ended),
             span: Some(Nanos(ended.saturating_sub(began))),
@@ -67,7 +68,7 @@ mod tests {
 
     /// The rows of faults of 2 us, one each `every` us, of two threads in turn.
     fn rows(every: u64) -> Vec<FaultSum> {
-        let mut short = Short::new(Some(Nanos(100_000)));
+        let mut short = ShortFaults::new(Some(Nanos(100_000)));
         let fault = |at: u64| {
             let ended = 10_000_000 + at * every * 1000;
             short.add((Pid(1), Pid(2 + (at % 2) as u32)), ended, 2000)
@@ -85,6 +86,6 @@ mod tests {
             assert_eq!(row.span, Some(Nanos(49 * 6000 + 2000)));
         }
         assert!(rows(20).is_empty(), "a twentieth of each thread's time");
-        assert_eq!(Short::new(None).add((Pid(1), Pid(2)), 10_000_000, 1_000_000), None);
+        assert_eq!(ShortFaults::new(None).add((Pid(1), Pid(2)), 10_000_000, 1_000_000), None);
     }
 }

@@ -3,7 +3,7 @@
 //! Each row claims, of what no row before it has claimed, the pages for which its constraints hold. Since `addr` and
 //! `section_off` are bounds, those pages are one interval a row, and a mapping falls into few ranges.
 
-use super::{Comparator, Constraint, Kind, Profile, Quantity, Row};
+use super::{Comparator, Constraint, Kind, Profile, ProfileRow, Quantity};
 use pagemill_model::PageRange;
 use pagemill_model::page::{BASE, HUGE};
 
@@ -50,7 +50,7 @@ fn page_at_or_after(value: u64) -> u64 {
     value.div_ceil(BASE).saturating_mul(BASE)
 }
 
-impl Row {
+impl ProfileRow {
     /// The addresses of the mapping's pages for which the row holds, if there are any.
     #[must_use]
     pub fn claims(&self, mapping: &Mapping) -> Option<PageRange> {

@@ -87,7 +87,7 @@ fn constraint() -> impl Strategy<Value = Constraint> {
     ]
 }
 
-fn rows() -> impl Strategy<Value = Vec<Row>> {
+fn rows() -> impl Strategy<Value = Vec<ProfileRow>> {
     let row = (
         prop::sample::select(vec![Kind::Huge, Kind::Eager]),
         prop::sample::select(Section::ALL.to_vec()),
@@ -95,7 +95,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
         prop::collection::vec(constraint(), 0..4),
         prop::option::of("[a-z][a-z0-9 :,=<>]{0,20}[a-z]"),
     );
-    let row = row.prop_map(|(kind, section, benefit, constraints, why)| Row {
+    let row = row.prop_map(|(kind, section, benefit, constraints, why)| ProfileRow {
         kind,
         section,
         benefit,

@@ -162,7 +162,7 @@ pub struct Ucb {
     seen: f64,
     still: u32,
     /// What the curve said of the target when it was chosen, and what is read there.
-    promised: Promise,
+    promised: Prediction,
     /// Whether something was to move in it; how much the share changes where nothing is.
     asked: bool,
     jitter: f64,
@@ -213,7 +213,7 @@ impl Ucb {
             rested: [0; POINTS],
             seen: f64::NAN,
             still: 0,
-            promised: Promise::default(),
+            promised: Prediction::default(),
             asked: false,
             jitter: 0.0,
             greatest: 0.0,
@@ -243,7 +243,7 @@ impl Ucb {
         let target = self.choose(share, moves);
         if self.target != Some(target) {
             let (mean, variance) = (self.curve.mean[target], self.curve.covariance[target][target]);
-            self.promised = Promise { mean, variance, ..Promise::default() };
+            self.promised = Prediction { mean, variance, ..Prediction::default() };
         }
         self.target = Some(target);
         let to = self.reach(target);
@@ -396,18 +396,18 @@ impl Ucb {
     }
 
     /// What is best, and where the share is.
-    fn standing(&self, share: f64) -> Standing {
+    fn standing(&self, share: f64) -> QuantumStart {
         let curve = &self.curve;
         // Beside the one that is known best, the others' level does not matter.
         let known = curve.known(self.points());
         let (best, _) = self.highest(|point| curve.mean[point] - curve.apart(point, known));
         let held = self.target.filter(|target| self.points().contains(target));
         let arrived = held.is_some_and(|target| (self.reach(target) - share).abs() <= ARRIVED);
-        Standing { known, best, held, arrived }
+        QuantumStart { known, best, held, arrived }
     }
 
     /// Charges the account; whether it still holds more than the way back costs.
-    fn charge(&mut self, share: f64, moves: f64, now: &Standing) -> bool {
+    fn charge(&mut self, share: f64, moves: f64, now: &QuantumStart) -> bool {
         self.away &= !(now.arrived && now.held == Some(now.best));
         if self.away {
             let taken = moves * self.curve.mean[POINTS];
@@ -418,7 +418,7 @@ impl Ucb {
     }
 
     /// With nothing to spend: the best.
-    fn give_up(&mut self, now: &Standing) -> usize {
+    fn give_up(&mut self, now: &QuantumStart) -> usize {
         (self.stop, self.goal) = (None, None);
         self.landmarks.clear();
         if now.held != Some(now.best) {
@@ -428,7 +428,7 @@ impl Ucb {
     }
 
     /// The point to try, or the best.
-    fn explore(&mut self, share: f64, now: &Standing) -> usize {
+    fn explore(&mut self, share: f64, now: &QuantumStart) -> usize {
         if let Some(point) = self.first_way(share, now).or_else(|| self.homeward(now)) {
             return point;
         }
@@ -439,7 +439,7 @@ impl Ucb {
             self.visits[target] = (self.visits[target] + 1).min(20);
         }
         self.visit = 0;
-        let Standing { best, known, .. } = *now;
+        let QuantumStart { best, known, .. } = *now;
         let here = about(share).0;
         let affordable = |point: usize| {
             let (to, home) = (self.reach(point), self.reach(best));
@@ -460,7 +460,7 @@ impl Ucb {
 
     /// Where nothing near is worth a visit: the point that may be the highest of all, and a hop towards it. What is
     /// not known lies behind points that are known to be worse, so that it never comes near by itself.
-    fn hop(&self, share: f64, now: &Standing) -> Option<(usize, usize)> {
+    fn hop(&self, share: f64, now: &QuantumStart) -> Option<(usize, usize)> {
         let here = about(share).0;
         let (far, bound) = self.highest(|point| self.score(point, now.known, share));
         let hop = far.clamp(here.saturating_sub(HOP), here + HOP);
@@ -469,7 +469,7 @@ impl Ucb {
     }
 
     /// The next stop of the first way down, while there is one.
-    fn first_way(&mut self, share: f64, now: &Standing) -> Option<usize> {
+    fn first_way(&mut self, share: f64, now: &QuantumStart) -> Option<usize> {
         let stop = self.stop?.unwrap_or(about(share).0 / STOPS * STOPS);
         let hopeless = self.curve.at(share) < self.curve.mean[now.best] - HOPELESS;
         let rested = now.held == Some(stop) && now.arrived && f64::from(self.visit) >= VISIT;
@@ -486,7 +486,7 @@ impl Ucb {
 
     /// The point to look at first after a departure. A load that changed while it was away looks like a better share:
     /// where it was at home is asked again.
-    fn homeward(&mut self, now: &Standing) -> Option<usize> {
+    fn homeward(&mut self, now: &QuantumStart) -> Option<usize> {
         let home = self.home();
         let far = now.best.abs_diff(home) >= AWAY;
         if self.rested[home] >= HOME && far && self.landmarks.is_empty() {
@@ -506,7 +506,7 @@ impl Ucb {
     }
 
     /// Whether a visit to a target goes on: until it may not be the best any more, or has been long enough.
-    fn stays(&self, target: usize, now: &Standing) -> bool {
+    fn stays(&self, target: usize, now: &QuantumStart) -> bool {
         let length = match self.goal {
             Some(_) => VISIT,
             None => VISIT * GROWS.powi(i32::from(self.visits[target])),
@@ -521,14 +521,14 @@ impl Ucb {
 /// What the curve said of a point when the way there began: a mean and its variance; and what is read there: the sum
 /// of so many values.
 #[derive(Clone, Copy, Debug, Default)]
-struct Promise {
+struct Prediction {
     mean: f64,
     variance: f64,
     sum: f64,
     count: f64,
 }
 
-impl Promise {
+impl Prediction {
     /// Takes a reading in: by how much the point is not what was said of it, once that is known.
     fn read(&mut self, value: f64, variance: f64) -> Option<f64> {
         self.sum += value;
@@ -540,7 +540,7 @@ impl Promise {
 }
 
 /// What is seen at the beginning of a quantum.
-struct Standing {
+struct QuantumStart {
     /// The point whose level is known best, and the one that is best.
     known: usize,
     best: usize,

@@ -5,9 +5,9 @@ use pagemill_kernel::{Linux, settings::loan};
 use pagemill_model::Bytes;
 use serde_json::{Value, json};
 
-use pagemill_control::tier::status::{Status, all};
+use super::status::{Status, all};
 
-/// As JSON.
+/// The answer as JSON: an object of lists of nodes and of daemons.
 pub fn json(nodes: &[Node], daemons: &[Status]) -> Value {
     let node = |node: &Node| {
         json!({
@@ -25,7 +25,7 @@ pub fn json(nodes: &[Node], daemons: &[Status]) -> Value {
     json!({ "nodes": nodes, "daemons": daemons })
 }
 
-/// As tables.
+/// The same as tables.
 pub fn text(nodes: &[Node], daemons: &[Status]) -> String {
     let mut text = String::new();
     add_nodes(&mut text, nodes);
