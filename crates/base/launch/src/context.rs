@@ -43,8 +43,8 @@ pub fn recording(path: &Path, redact: bool) -> Result<Reader> {
         reader.redact();
     }
     if let Some(missing) = reader.missing() {
-        eprintln!(
-            "pagemill: {}: {} gone since it was written; what follows is of the rest",
+        notice!(
+            "{}: {} gone since it was written; what follows is of the rest",
             path.display(),
             missing.named()
         );

@@ -91,7 +91,7 @@ static ERROR: OnceLock<String> = OnceLock::new();
 /// Says an error with its chain of causes.
 fn say(error: &anyhow::Error) {
     let text = format!("{error:#}");
-    eprintln!("pagemill: {text}");
+    notice!("{text}");
     // There is one; a second would be of how it is told.
     let _ = ERROR.set(text);
 }

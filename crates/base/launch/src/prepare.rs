@@ -60,14 +60,14 @@ fn preloaded(command: &[OsString], find: impl Fn() -> Result<PathBuf>) -> Result
         let code = refusal.exit_code();
         if let Some(program) = &wrapped.executes {
             // What the script itself does is on the heap, and it may execute something else.
-            eprintln!(
-                "pagemill: {path} executes {}, which cannot use the preload library: {reason} ({way})",
+            notice!(
+                "{path} executes {}, which cannot use the preload library: {reason} ({way})",
                 program.display()
             );
         } else if code == 125 {
-            eprintln!("pagemill: {path} cannot use the preload library: {reason} ({way})");
+            notice!("{path} cannot use the preload library: {reason} ({way})");
         } else {
-            eprintln!("pagemill: cannot run {path}: {reason} ({way})");
+            notice!("cannot run {path}: {reason} ({way})");
         }
         if !is_wrapper {
             return Ok(Prepared::Refused(Exit::Code(code)));
@@ -90,12 +90,12 @@ pub fn plain(command: &[OsString]) -> Result<Prepared> {
     let path = match program::find(name, env::var_os("PATH").as_deref()) {
         Ok(path) => path,
         Err(NoProgram::Missing) => {
-            eprintln!("pagemill: cannot run {}: not found", name.display());
+            notice!("cannot run {}: not found", name.display());
             return Ok(Prepared::Refused(Exit::Code(127)));
         }
         Err(NoProgram::NotExecutable(path)) => {
             let (why, fix) = program::not_executable(&path);
-            eprintln!("pagemill: cannot run {}: {why} ({fix})", path.display());
+            notice!("cannot run {}: {why} ({fix})", path.display());
             return Ok(Prepared::Refused(Exit::Code(126)));
         }
     };
@@ -143,10 +143,10 @@ pub fn configuration(flag: Option<String>) -> Result<String> {
 /// run out here, that is no fault of the program.
 pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     if let Some(advice) = pagemill_kernel::process::limits::advice(error) {
-        eprintln!("pagemill: cannot start {}: {error} ({advice})", path.display());
+        notice!("cannot start {}: {error} ({advice})", path.display());
         return Exit::Code(125);
     }
-    eprintln!("pagemill: cannot execute {}: {error}", path.display());
+    notice!("cannot execute {}: {error}", path.display());
     Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 

@@ -100,7 +100,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn note(&mut self, text: &str) {
-        self.bar.suspend(|| eprintln!("pagemill: {}", printable(text)));
+        self.bar.suspend(|| notice!("{}", printable(text)));
     }
 
     /// So many units are done.

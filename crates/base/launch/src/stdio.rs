@@ -1,4 +1,4 @@
-//! Printing that a reader may end: `println!`, `print!`, `eprintln!` and `eprint!` for this crate.
+//! Printing that a reader may end: `println!`, `print!`, `eprintln!`, `eprint!` and `notice!` for all crates.
 //!
 //! Those of the standard library panic when nobody reads any more (`pagemill doctor | head -1`,
 //! `pagemill reproduce 2>&1 | head`), and a panic ends this program at once: scratch directories stay,
@@ -39,6 +39,12 @@ macro_rules! eprintln {
 #[macro_export]
 macro_rules! eprint {
     ($($words:tt)*) => { $crate::__say!(stderr, ::std::format!($($words)*)) };
+}
+
+/// A line about this work, such as `pagemill: nothing is recorded`, to [`stderr`](crate::stdio::stderr).
+#[macro_export]
+macro_rules! notice {
+    ($($words:tt)*) => { $crate::__say!(stderr, ::std::format!("pagemill: {}\n", ::std::format_args!($($words)*))) };
 }
 
 use std::borrow::Cow;
@@ -224,8 +230,8 @@ pub fn ended(code: ExitCode) -> ExitCode {
     note(standard_output().flush());
     let (lost, partial) = (LOST.load(Ordering::Relaxed), PARTIAL.load(Ordering::Relaxed));
     if lost {
-        eprintln!(
-            "pagemill: standard output could not be written (is the disk full?): what it holds is not whole"
+        notice!(
+            "standard output could not be written (is the disk full?): what it holds is not whole"
         );
     }
     if !lost && !partial {

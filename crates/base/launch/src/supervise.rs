@@ -60,7 +60,7 @@ pub fn hold_signals() -> Result<Signals> {
 /// Ends what the companion does, and says if that did not work.
 fn end(companion: impl Companion) {
     if let Err(error) = companion.stop() {
-        eprintln!("pagemill: {error:#}");
+        notice!("{error:#}");
     }
 }
 
@@ -132,7 +132,7 @@ fn attend<C: Companion>(
             Duration::from_secs(1)
         } else {
             companion.tick().unwrap_or_else(|error| {
-                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
+                notice!("{} is no longer governed: {error:#}", C::WHAT);
                 failed = true;
                 Duration::from_secs(1)
             })
@@ -149,7 +149,7 @@ fn attend<C: Companion>(
         if signal::STOPS.contains(&received.signal) {
             // While stopped we cannot govern.
             if let Err(error) = companion.rest() {
-                eprintln!("pagemill: {} is no longer governed: {error:#}", C::WHAT);
+                notice!("{} is no longer governed: {error:#}", C::WHAT);
                 failed = true;
             }
             signal::stop_myself()?;

@@ -138,11 +138,11 @@ fn csv(layout: &Layout, answer: &Value, table: &str, header: bool) -> Result<Str
     if rows.is_empty() {
         let others = Some(others()).filter(|names| !names.is_empty());
         let others = others.map_or(String::new(), |names| format!(" (--csv= takes also: {names})"));
-        eprintln!("pagemill: {table} has no rows{others}");
+        notice!("{table} has no rows{others}");
         return Ok(String::new());
     }
     if header && own.count() > 1 {
-        eprintln!("pagemill: this is {table} (--csv= takes also: {})", others());
+        notice!("this is {table} (--csv= takes also: {})", others());
     }
     let mut columns: Vec<&str> = Vec::new();
     for (column, _) in rows.iter().flatten() {

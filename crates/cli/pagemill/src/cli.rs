@@ -139,12 +139,12 @@ fn recover_settings(linux: &Linux) {
     match daemon::restore(linux) {
         Ok(restored) => {
             for what in restored {
-                eprintln!("pagemill: restored {what}, which a killed pagemill had left changed");
+                notice!("restored {what}, which a killed pagemill had left changed");
             }
         }
         // It is for who may to restore it.
         Err(error) if error.kind() == Kind::Permission => {}
-        Err(error) => eprintln!("pagemill: {error:#}"),
+        Err(error) => notice!("{error:#}"),
     }
 }
 

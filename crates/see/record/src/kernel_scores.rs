@@ -48,9 +48,11 @@ pub fn check(linux: &Linux, wanted: u64, mut at: impl FnMut(u64)) -> Result<Scor
                         all.equal += 1;
                     } else {
                         all.unequal += 1;
-                        eprintln!(
-                            "pagemill: node {} {} order {order}: {ours}, the kernel says {theirs}, of {:?}",
-                            zone.node, zone.zone, zone.blocks
+                        notice!(
+                            "node {} {} order {order}: {ours}, the kernel says {theirs}, of {:?}",
+                            zone.node,
+                            zone.zone,
+                            zone.blocks
                         );
                     }
                 }

@@ -60,12 +60,12 @@ pub fn launch(
         Ok(Prepared::Ready(command, path)) => (*command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
         Err(error) => {
-            eprintln!("pagemill: {error:#}");
+            notice!("{error:#}");
             return Ok(Launched::Refused(Exit::Code(125)));
         }
     };
     let refused = |error: anyhow::Error| {
-        eprintln!("pagemill: nothing is recorded: {error:#}");
+        notice!("nothing is recorded: {error:#}");
         Ok(Launched::Refused(Exit::Code(125)))
     };
     signals.restore_in(&mut command);
@@ -93,7 +93,7 @@ pub fn launch(
             }
             Ok(Err(error)) => Err(error),
             Err(error) => {
-                eprintln!("pagemill: {error:#}");
+                notice!("{error:#}");
                 return Ok(Launched::Refused(Exit::Code(125)));
             }
         }
@@ -110,8 +110,8 @@ fn prepared_on_heap(words: &[OsString], heap: Option<String>) -> Result<Prepared
     let config = prepare::configuration(heap)?;
     let prepared = prepare::prepare(words, &config)?;
     if matches!(prepared, Prepared::Ready(..)) {
-        eprintln!(
-            "pagemill: the command runs on pagemill's heap ({config}), in place of its own malloc (to record that: \
+        notice!(
+            "the command runs on pagemill's heap ({config}), in place of its own malloc (to record that: \
              --heap none)"
         );
     }

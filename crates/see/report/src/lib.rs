@@ -2,6 +2,10 @@
 //! formats of other tools.
 #![forbid(unsafe_code)]
 
+// Its macros print what a reader may end, and note what is lost.
+#[macro_use]
+extern crate pagemill_launch;
+
 pub mod comparison;
 pub mod draw;
 pub mod export;

@@ -22,7 +22,7 @@ pub fn validate(directory: &Path, redact: bool) -> Result<(ValidationView, bool)
     let whole = exact.missing().is_none() && faults.missing().is_none();
     let lost = faults.meta().accesses.as_ref().map_or(0, |setup| setup.lost);
     if lost > 0 {
-        eprintln!("pagemill: {lost} faults were lost, so who touched a page is not always known");
+        notice!("{lost} faults were lost, so who touched a page is not always known");
     }
     let mut validation = Validation::new(faults.meta().page_size.0);
     while let Some(event) = exact.next_event()? {

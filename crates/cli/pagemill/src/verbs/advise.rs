@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             _ => (Exit::Code(2), format!("{error:#}")),
         },
     };
-    eprintln!("pagemill: {says}");
+    notice!("{says}");
     answer::error(exit.status(), Some(&arguments.redaction(&mut Vec::new()).text(says)));
     Ok(exit)
 }
@@ -76,7 +76,7 @@ const ADVISE_ESTIMATES_LAYOUT: Layout =
 /// The program's registers are named in what does it.
 #[cfg(not(target_arch = "x86_64"))]
 fn measured_places(_: &Arguments) -> Result<Exit> {
-    eprintln!("pagemill: advise --places works on x86-64 only");
+    notice!("advise --places works on x86-64 only");
     Ok(Exit::Unsupported)
 }
 
@@ -137,14 +137,14 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     }
     Ok(match (advice.interrupted, advice.helps(), advice.undecided()) {
         (Some(signal), ..) => {
-            eprintln!("pagemill: interrupted; nothing is left changed");
+            notice!("interrupted; nothing is left changed");
             Interrupted(signal).exit()
         }
         (None, true, _) => Exit::Finding,
         (None, false, true) => {
             // On a terminal it stands just above.
             if arguments.printed.json || pagemill_launch::stdio::terminal().is_none() {
-                eprintln!("pagemill: {}", advice.conclusion());
+                notice!("{}", advice.conclusion());
             }
             Exit::Code(2)
         }
@@ -318,7 +318,7 @@ impl Simulator for Recorded {
         match tier {
             Ok(tier) => Some(Box::new(Simulated(tier))),
             Err(why) => {
-                eprintln!("pagemill: a slower tier cannot be simulated: {why:#}");
+                notice!("a slower tier cannot be simulated: {why:#}");
                 None
             }
         }

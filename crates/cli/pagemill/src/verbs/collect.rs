@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         pagemill_launch::stdio::stdout(&text);
     }
     say(&collected, &failed);
-    written.iter().for_each(|path| eprintln!("pagemill: wrote {}", path.display()));
+    written.iter().for_each(|path| notice!("wrote {}", path.display()));
     let whole = collected.missing.is_empty() && failed.is_empty() && collected.odd.is_empty();
     Ok(if whole { Exit::Ok } else { Exit::Finding })
 }
@@ -124,28 +124,25 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
     let hosts = collected.hosts();
     let hosts: Vec<String> = hosts.iter().map(|(host, cells)| format!("{host}: {cells}")).collect();
     let from = if hosts.is_empty() { String::new() } else { format!(" ({})", hosts.join(", ")) };
-    eprintln!("pagemill: {} cells{from}", collected.cells.len());
+    notice!("{} cells{from}", collected.cells.len());
     if collected.duplicates > 0 {
-        eprintln!(
-            "pagemill: {} cells were there twice; one of each is taken",
-            collected.duplicates
-        );
+        notice!("{} cells were there twice; one of each is taken", collected.duplicates);
     }
     if let [_, _, ..] = collected.builds()[..] {
-        eprintln!("pagemill: these builds ran them: {}", collected.builds().join("; "));
+        notice!("these builds ran them: {}", collected.builds().join("; "));
     }
     for directory in &collected.unlisted {
-        eprintln!(
-            "pagemill: what is missing in {} is not known: an earlier version ran there",
+        notice!(
+            "what is missing in {} is not known: an earlier version ran there",
             directory.display()
         );
     }
-    collected.odd.iter().for_each(|why| eprintln!("pagemill: not taken: {why}"));
+    collected.odd.iter().for_each(|why| notice!("not taken: {why}"));
     for (cell, why) in failed {
-        eprintln!("pagemill: {cell} failed: {why}");
+        notice!("{cell} failed: {why}");
     }
     if !collected.missing.is_empty() {
-        eprintln!("pagemill: {} cells are missing:", collected.missing.len());
+        notice!("{} cells are missing:", collected.missing.len());
         collected.missing.iter().for_each(|words| eprintln!("  {words}"));
     }
 }

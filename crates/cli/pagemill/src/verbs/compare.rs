@@ -53,6 +53,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if grown.is_empty() {
         return Ok(Exit::Ok);
     }
-    eprintln!("pagemill: grew by more than the tolerance: {}", grown.join(", "));
+    notice!("grew by more than the tolerance: {}", grown.join(", "));
     Ok(Exit::Finding)
 }

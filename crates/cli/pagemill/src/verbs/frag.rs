@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     match permitted(outcome) {
         Err(error) if kind(&error) == Some(Kind::Unsupported) => {
-            eprintln!("pagemill: {error:#}");
+            notice!("{error:#}");
             Ok(Exit::Unsupported)
         }
         outcome => outcome,

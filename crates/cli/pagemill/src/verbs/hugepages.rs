@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         (None, Some(pid)) => match sample(pid, &mut fold, arguments.redact.redact) {
             Ok(comm) => format!("{comm} ({pid})"),
             Err(error) if error.kind() == Kind::Permission => {
-                eprintln!("pagemill: {error:#}");
+                notice!("{error:#}");
                 return Ok(Exit::Permission);
             }
             Err(error) => return Err(error.into()),

@@ -226,7 +226,7 @@ fn command(linux: &Linux, words: &[OsString], interval: Duration, redact: bool) 
     };
     let (view, child) = view_of(linux, attaching, child, &signals, (interval, redact));
     if let Err(error) = view {
-        eprintln!("pagemill: the view has ended, the program was not disturbed: {error:#}");
+        notice!("the view has ended, the program was not disturbed: {error:#}");
     }
     kept.print();
     let Some(mut child) = child else { bail!("the program is not known any more") };
@@ -267,7 +267,7 @@ fn attend(child: &mut Child, signals: &Signals, kept: &mut RedirectedOutput) -> 
     supervise::pass_on(signals, pid, Duration::from_millis(100), || {
         let status = child.try_wait()?;
         if status.is_none() && !said {
-            eprintln!("pagemill: the view has ended; process {pid} runs on, and is waited for");
+            notice!("the view has ended; process {pid} runs on, and is waited for");
             said = true;
         }
         kept.print();

@@ -152,9 +152,7 @@ impl Arguments {
         let (mut regions, walks) = (fold.view(), walks.view());
         if self.original && !regions.sites.is_empty() {
             // Rows by site would be left out of the profile, and the mappings with them.
-            eprintln!(
-                "pagemill: the original knows no call sites: mappings are told apart by their size"
-            );
+            notice!("the original knows no call sites: mappings are told apart by their size");
             regions.sites.clear();
         }
         if self.walk_cycles.is_some() && walks.at.is_empty() {
@@ -238,8 +236,8 @@ fn original(linux: &Linux, profile: &Profile) -> Result<Profile> {
     let made = profile.to_original(mhz);
     let left = profile.rows.len() - made.rows.len();
     if left > 0 {
-        eprintln!(
-            "pagemill: {left} of {} rows name a call site, which the original does not know, and were left out",
+        notice!(
+            "{left} of {} rows name a call site, which the original does not know, and were left out",
             profile.rows.len()
         );
     }

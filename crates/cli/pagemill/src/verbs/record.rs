@@ -59,13 +59,11 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     if let Some((option, _)) = of_accesses.iter().find(|option| option.1)
         && !arguments.records("accesses")
     {
-        eprintln!("pagemill: nothing is recorded: {option} is for accesses (add: --with accesses)");
+        notice!("nothing is recorded: {option} is for accesses (add: --with accesses)");
         return Ok(Exit::Code(arguments.wrong_usage()));
     }
     if arguments.spike.is_some() && !arguments.records(faults::KIND.name) {
-        eprintln!(
-            "pagemill: nothing is recorded: --spike is about page faults (add: --with faults)"
-        );
+        notice!("nothing is recorded: --spike is about page faults (add: --with faults)");
         return Ok(Exit::Code(arguments.wrong_usage()));
     }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
@@ -83,7 +81,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     });
     if let Err(error) = fits {
         let error = error.context("nothing is recorded");
-        eprintln!("pagemill: {error:#}");
+        notice!("{error:#}");
         return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
     }
     if arguments.records("accesses") && arguments.backend != AccessBackEnd::Sample {
@@ -108,7 +106,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         }
     };
     if let Err(error) = recorded {
-        eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+        notice!("recording failed, the program was not disturbed: {error:#}");
     }
     Ok(Exit::of(status))
 }
@@ -119,7 +117,7 @@ use traced::record as accesses;
 /// Accesses are traced on x86-64 only: the tracer's code in the program is written for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
-    eprintln!("pagemill: nothing is recorded: accesses are traced on x86-64 only");
+    notice!("nothing is recorded: accesses are traced on x86-64 only");
     Ok(Exit::Code(3))
 }
 
@@ -180,7 +178,7 @@ fn record(
         writer.abandon();
         // A command's own status is passed on.
         anyhow::ensure!(arguments.pid.is_none(), "{why}");
-        eprintln!("pagemill: {why}");
+        notice!("{why}");
         return Ok(status);
     }
     let path = writer.finish(Nanos::from(clock::monotonic()))?;
@@ -201,6 +199,6 @@ fn closing(path: &Path, spike: Option<Nanos>) {
             sections.iter().filter_map(Section::closing).for_each(|text| eprint!("{text}"));
         }
         // It is kept all the same, and the report says what is wrong with it.
-        Err(error) => eprintln!("pagemill: {error:#}"),
+        Err(error) => notice!("{error:#}"),
     }
 }

@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let refusals = report.sections.iter().filter_map(Section::refusal);
     let mut exit = Exit::Ok;
     for why in frame::gone(&report).into_iter().chain(refusals) {
-        eprintln!("pagemill: {}: {why}", arguments.recording.display());
+        notice!("{}: {why}", arguments.recording.display());
         exit = Exit::Code(2);
     }
     Ok(exit)

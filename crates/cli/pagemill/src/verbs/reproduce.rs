@@ -181,7 +181,7 @@ impl Arguments {
             Some(path) => kept.with_context(|| format!("{} is no kept run", path.display()))?,
             None => kept?,
         };
-        eprintln!("pagemill: nothing was run; these figures are of: {}", kept.machine.join("; "));
+        notice!("nothing was run; these figures are of: {}", kept.machine.join("; "));
         let machine = kept.machine;
         let mut run = Run { text: kept.tables.text(), ..Run::default() };
         let interrupted = kept.interrupted;
@@ -229,10 +229,10 @@ impl Arguments {
             }
         }
         if summary.of.interrupted {
-            eprintln!("pagemill: interrupted; the runs that were finished are kept");
+            notice!("interrupted; the runs that were finished are kept");
         }
         let results = store.directory();
-        eprintln!("pagemill: results in {}, all tables in report.txt there", results.display());
+        notice!("results in {}, all tables in report.txt there", results.display());
         eprintln!("next: open {}", results.join("report.html").display());
         Ok(())
     }

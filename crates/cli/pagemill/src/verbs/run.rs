@@ -178,9 +178,7 @@ fn prepare_and_run(arguments: &Arguments) -> Result<Exit> {
             Ok(Start::Governor(governor)) => return supervise(command, &path, *governor, &signals),
             Ok(Start::Running) => {} // ksmd runs by somebody else's will, which we leave alone.
             Err(error) => {
-                eprintln!(
-                    "pagemill: --ksm has no effect, the back end is chosen as without it: {error:#}"
-                );
+                notice!("--ksm has no effect, the back end is chosen as without it: {error:#}");
                 command.env("PAGEMILL_BACKEND", Backend::Auto.name());
             }
         }
@@ -204,7 +202,7 @@ fn run_huge(arguments: &Arguments, name: &str) -> Result<Exit> {
         let looks = |policy: &&&dyn Policy| policy.mechanism().profile != ProfileUse::Unused;
         let others: Vec<&str> = POLICIES.iter().filter(looks).map(|policy| policy.name()).collect();
         let others = others.join(" and ");
-        eprintln!("pagemill: --profile has no effect: {name} looks at none ({others} do)");
+        notice!("--profile has no effect: {name} looks at none ({others} do)");
     }
     let linux = pagemill_launch::context::machine();
     recover(&linux);
@@ -293,8 +291,8 @@ fn help_from_outside(
     let signals = Signals::block(signal::ENDS)?;
     let launcher = Launcher::new(linux, huge_options(arguments, policy, profile))?;
     if launcher.needs_sites() {
-        eprintln!(
-            "pagemill: rows of the profile that name a site have no effect: a running program cannot be made to note \
+        notice!(
+            "rows of the profile that name a site have no effect: a running program cannot be made to note \
              call sites"
         );
     }
@@ -342,12 +340,12 @@ fn recover(linux: &Linux) {
     match ksm_loan::recover(linux, &directory) {
         Ok(None) => {}
         Ok(Some(_)) => {
-            eprintln!(
-                "pagemill: restored the settings of ksmd, which a killed pagemill run --ksm had left changed"
+            notice!(
+                "restored the settings of ksmd, which a killed pagemill run --ksm had left changed"
             );
         }
         // Without the right to look there is nothing that this user could have left.
         Err(error) if error.kind() == pagemill_kernel::Kind::Permission => {}
-        Err(error) => eprintln!("pagemill: {error:#}"),
+        Err(error) => notice!("{error:#}"),
     }
 }

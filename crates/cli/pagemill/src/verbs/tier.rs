@@ -221,7 +221,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn permitted(outcome: Result<Exit>) -> Result<Exit> {
     match exit::permitted(outcome) {
         Err(error) if matches!(exit::kind(&error), Some(Kind::Unsupported | Kind::Busy)) => {
-            eprintln!("pagemill: {error:#}");
+            notice!("{error:#}");
             eprintln!("next: pagemill tier doctor");
             Ok(Exit::Unsupported)
         }
@@ -294,9 +294,7 @@ fn place(linux: &Linux, run: &Run) -> Result<Exit> {
     let scope = scope(linux, run)?;
     let nodes = linux.memory_nodes()?;
     if nodes.len() < 2 {
-        eprintln!(
-            "pagemill: this machine has one memory node, so there is nowhere to move pages to"
-        );
+        notice!("this machine has one memory node, so there is nowhere to move pages to");
         eprintln!("  {}", doctor::ONE_NODE);
         eprintln!("next: pagemill tier doctor");
         return Ok(Exit::Unsupported);

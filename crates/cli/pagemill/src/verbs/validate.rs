@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         })?;
         match ended {
             Ended::Exited(0) => {}
-            Ended::Exited(status) => eprintln!("pagemill: the program ended with status {status}"),
+            Ended::Exited(status) => notice!("the program ended with status {status}"),
             Ended::Killed(signal) => bail!("the program was ended by signal {signal}"),
             Ended::LetGo => bail!("the program was let go before its end"),
         }

@@ -135,7 +135,7 @@ impl Arguments {
             }
             Err(Failure::Outside(what)) => bail!("{name}: {what}"),
             Err(Failure::Check(what)) => {
-                eprintln!("pagemill: self check of {name} failed: {what}");
+                notice!("self check of {name} failed: {what}");
                 Ok(Exit::Finding)
             }
         }

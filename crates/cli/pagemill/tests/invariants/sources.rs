@@ -87,6 +87,35 @@ fn sums_that_stop_are_written_once() {
     assert_eq!(wrong, [""; 0], "pagemill_model::sums::sum");
 }
 
+/// `pagemill validate … 2>&1 | head -1` was aborted: the standard library's `eprintln!` panics when nobody reads any
+/// more. A crate that prints has the macros of `launch`, and says its name by `notice!`.
+#[test]
+fn what_prints_does_so_by_the_macros_of_launch() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut prints = 0;
+    for (wing, rooms) in LADDER {
+        for room in rooms {
+            let sources = crates.join(wing).join(room).join("src");
+            let files = files_below(&sources, ".rs").into_iter();
+            let files = files.filter(|at| !at.display().to_string().ends_with("tests.rs"));
+            let code: Vec<String> = files
+                .map(|at| without_tests(&fs::read_to_string(at).unwrap()).map(str::trim).collect())
+                .collect();
+            let of = |root: &str| fs::read_to_string(sources.join(root)).unwrap_or_default();
+            let roots = of("lib.rs") + &of("main.rs");
+            let has_macros = *room == "launch" || roots.contains("extern crate pagemill_launch;");
+            for code in &code {
+                assert!(!code.contains("eprintln!(\"pagemill: "), "{room}: notice!");
+                let found =
+                    ["println!(", "print!(", "notice!("].iter().any(|one| code.contains(one));
+                assert!(!found || has_macros, "{room} prints by the standard library");
+                prints += usize::from(found);
+            }
+        }
+    }
+    assert!(prints > 40, "{prints}");
+}
+
 /// What prints answers, reads the command's words and ends the process is the verb. Who may besides, and why.
 const PROGRAMS: [(&str, &str); 3] = [
     // A workload is the program of a child process, in which a thread that is missing leaves the others waiting.

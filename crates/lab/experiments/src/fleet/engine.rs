@@ -86,7 +86,7 @@ impl Engine {
             Self::Slurm => slurm::script(results, matrix.cells.len(), left, slurm::most()),
             Self::Parallel(hosts) => parallel::line(&parallel::words(results, hosts)) + "\n",
         };
-        eprintln!("pagemill: {}; nothing was written or submitted", amount(matrix, left));
+        notice!("{}; nothing was written or submitted", amount(matrix, left));
         Ok(text)
     }
 
@@ -107,7 +107,7 @@ impl Engine {
         submitter.write()?;
         say_skipped(&matrix.skipped);
         if left.is_empty() {
-            eprintln!("pagemill: all {} cells are finished", matrix.cells.len());
+            notice!("all {} cells are finished", matrix.cells.len());
             next(results);
             return Ok(Exit::Ok);
         }
@@ -131,15 +131,11 @@ fn to_slurm(submitter: &SubmitHost<'_>, matrix: &Matrix, left: &[usize]) -> Resu
     let script = slurm::script(submitter.results()?, matrix.cells.len(), left, slurm::most());
     slurm::write(submitter.results, &script)?;
     for (node, state) in slurm::down() {
-        eprintln!("pagemill: node {node} is {state}; its share goes to the others");
+        notice!("node {node} is {state}; its share goes to the others");
     }
     let job = slurm::submit(submitter.results)?;
-    eprintln!(
-        "pagemill: job {job}: {}; logs in {}/log",
-        amount(matrix, left),
-        submitter.results()?
-    );
-    eprintln!("pagemill: to see it: squeue -j {job}; to end it: scancel {job}");
+    notice!("job {job}: {}; logs in {}/log", amount(matrix, left), submitter.results()?);
+    notice!("to see it: squeue -j {job}; to end it: scancel {job}");
     next(submitter.results);
     Ok(Exit::Ok)
 }
@@ -153,19 +149,19 @@ fn to_parallel(
     let signals = signal::Signals::block(ENDING)?;
     let (up, down) = parallel::answering(submitter.executable, hosts, &signals)?;
     for (host, why) in &down {
-        eprintln!("pagemill: host {host} is down after three tries: {why}");
+        notice!("host {host} is down after three tries: {why}");
     }
     parallel::write(submitter.results, matrix, left)?;
     if up.is_empty() {
-        eprintln!("pagemill: no host is up; not run:");
+        notice!("no host is up; not run:");
         left.iter().for_each(|number| eprintln!("  {}", matrix.cells[number - 1]));
         return Ok(Exit::Unsupported);
     }
-    eprintln!("pagemill: {} on {}", amount(matrix, left), up.join(", "));
+    notice!("{} on {}", amount(matrix, left), up.join(", "));
     let ended = parallel::run(&parallel::words(submitter.results()?, &up), &signals)?;
     let still = matrix.left(submitter.results)?;
     if !still.is_empty() {
-        eprintln!("pagemill: not finished, each tried three times; the same command goes on with:");
+        notice!("not finished, each tried three times; the same command goes on with:");
     }
     for number in &still {
         let last = parallel::last(submitter.results, *number);

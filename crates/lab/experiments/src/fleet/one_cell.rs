@@ -29,7 +29,7 @@ pub fn run(results: &Path, called: &str) -> Result<Exit> {
     let cell = &matrix.cell(called)?;
     let keep = Keep::new(results)?;
     if keep.holds(cell) {
-        eprintln!("pagemill: {} is finished", cell.name());
+        notice!("{} is finished", cell.name());
         return Ok(Exit::Ok);
     }
     // Before any other thread exists: signals are waited for.
@@ -51,16 +51,16 @@ pub fn run(results: &Path, called: &str) -> Result<Exit> {
     };
     match run {
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!("pagemill: {} was interrupted, and is not finished", cell.name());
+            notice!("{} was interrupted, and is not finished", cell.name());
             Ok(Exit::Code(130))
         }
         Err(error) => Err(error),
         Ok(Err(why)) => {
-            eprintln!("pagemill: {} failed: {why}", cell.name());
+            notice!("{} failed: {why}", cell.name());
             Ok(Exit::Finding)
         }
         Ok(Ok(_)) => {
-            eprintln!("pagemill: {} is finished", cell.name());
+            notice!("{} is finished", cell.name());
             Ok(Exit::Ok)
         }
     }

@@ -187,7 +187,7 @@ impl Keep {
             }
             if !waiting {
                 let who = last_begun(&self.results, cell).unwrap_or_else(|| "somebody".to_owned());
-                eprintln!("pagemill: {} is being run ({who}); waiting", cell.name());
+                notice!("{} is being run ({who}); waiting", cell.name());
                 waiting = true;
             }
             stage.wait(LOOK)?;

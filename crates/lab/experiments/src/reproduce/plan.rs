@@ -55,7 +55,7 @@ pub struct Skipped {
 pub fn say_skipped(skipped: &[Skipped]) {
     for skip in skipped {
         let arm = skip.arm.as_deref().map_or(String::new(), |arm| format!(" {arm}"));
-        eprintln!("pagemill: skipped {}{arm}: {}", skip.experiment, skip.reason);
+        notice!("skipped {}{arm}: {}", skip.experiment, skip.reason);
     }
 }
 

@@ -69,7 +69,7 @@ fn one_apart(
     run: &mut Run,
 ) -> Result<()> {
     let mut absent = |why: String| {
-        eprintln!("pagemill: skipped {name}: {why}");
+        notice!("skipped {name}: {why}");
         run.outcomes.absent.push((name, why));
     };
     if let Some(why) = series.missing() {
@@ -84,7 +84,7 @@ fn one_apart(
     run.interrupted = interrupted;
     if interrupted {
         let results = kept.0.directory().display();
-        eprintln!("pagemill: {name} goes on where it was with -f -o {results}");
+        notice!("{name} goes on where it was with -f -o {results}");
     }
     match series.outcome(&finished, interrupted) {
         Err(why) => absent(why),
@@ -131,7 +131,7 @@ pub fn cells(
 ) -> Result<(Vec<Finished>, bool)> {
     let amount = series::amount(series, Some(keep));
     if amount.cells > 0 {
-        eprintln!("pagemill: {name}: {amount}");
+        notice!("{name}: {amount}");
     }
     with_steps(name, |say| {
         series::all(series, stage, (Some(store), keep), &mut |step| {
@@ -189,7 +189,7 @@ pub fn simulate(
     let amount = series::amount(&colloid::Modelled::new(options.clone()), Some(keep));
     let directory = store.directory().display();
     let name = colloid::NAME;
-    eprintln!("pagemill: {name}: {amount}; ended before, it goes on with -f -o {directory}");
+    notice!("{name}: {amount}; ended before, it goes on with -f -o {directory}");
     with_steps("simulated", |say| colloid::run(&options, (Some(store), keep), say, made))
 }
 

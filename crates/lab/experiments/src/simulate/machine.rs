@@ -63,7 +63,7 @@ pub fn sized(machine: Machine, tiers: &str) -> Result<Machine> {
         (Some(false), _) | (_, Some(true)) => (second, first),
         _ => (first, second),
     };
-    eprintln!("pagemill: default tier (the faster one) {fast}, alternate tier {slow}");
+    notice!("default tier (the faster one) {fast}, alternate tier {slow}");
     let mut machine = machine;
     for (key, part) in
         ["tier.default.capacity_gib", "tier.alternate.capacity_gib"].into_iter().zip([fast, slow])
@@ -115,8 +115,8 @@ pub fn program(
         let like = named(like.unwrap_or("zipf"))?;
         let (load, guessed) = recorded::program(path, &like)?;
         if guessed && threads.is_none() {
-            eprintln!(
-                "pagemill: {} does not say how many threads the program had: {}, as in {} (--threads N)",
+            notice!(
+                "{} does not say how many threads the program had: {}, as in {} (--threads N)",
                 path.display(),
                 load.cores,
                 like.name

@@ -35,8 +35,8 @@ struct Tier {
 pub fn machine_file(linux: &Linux, nodes: &[u32], time: Duration) -> Result<String> {
     let found = tiers(linux, nodes)?;
     if let [one] = &found[..] {
-        eprintln!(
-            "pagemill: only one tier was found, node {}; the file's alternate tier is as much slower \
+        notice!(
+            "only one tier was found, node {}; the file's alternate tier is as much slower \
              as the built-in machine's",
             one.node.id
         );

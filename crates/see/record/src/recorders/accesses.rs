@@ -75,9 +75,7 @@ impl TraceOutcome {
             })
         };
         if let Some(why) = abandoned.or_else(killed) {
-            eprintln!(
-                "pagemill: the program was let go and runs on, unrecorded from then on: {why}"
-            );
+            notice!("the program was let go and runs on, unrecorded from then on: {why}");
             let at = Nanos::from(clock::monotonic()).since(meta.started);
             let what = format!("the program from {} on, which was let go then", at.plain());
             meta.lacks(what, why);
@@ -96,13 +94,13 @@ impl TraceOutcome {
             Ok(path) => path,
             Err(error) => {
                 let error = anyhow::Error::from(error);
-                eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}");
+                notice!("recording failed, the program was not disturbed: {error:#}");
                 return;
             }
         };
         // While the files of the program are what they were.
         if let Err(error) = live.finish(&path) {
-            eprintln!("pagemill: {error:#}");
+            notice!("{error:#}");
         }
         let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
         let nothing = accesses == 0;
@@ -110,9 +108,7 @@ impl TraceOutcome {
         let accesses = counted(accesses, "access", "accesses");
         eprintln!("recorded {intervals}, {accesses} of {comm} ({pid}) in {path}");
         if nothing {
-            eprintln!(
-                "pagemill: there is nothing in it: {comm} ended at once, or touched no memory meanwhile"
-            );
+            notice!("there is nothing in it: {comm} ended at once, or touched no memory meanwhile");
         }
         if let Ended::Killed(signal) = ended {
             eprintln!("{comm} was ended by signal {signal}");

@@ -200,7 +200,7 @@ impl Recorder for Heap {
         // Of a process that lives on, what it freed since its malloc was last read. What was recorded is kept where it
         // cannot be looked at any more.
         if let Err(error) = self.ask(writer) {
-            eprintln!("pagemill: {error:#}");
+            notice!("{error:#}");
         }
         let meta = writer.meta_mut();
         self.sampler.comm().clone_into(&mut meta.comm);

@@ -29,8 +29,8 @@ pub fn inside(launcher: &mut Launcher, path: &Path, command: &mut Command) -> Re
     if let Verdict::Refused(refusal) =
         program::inspect_for(path, search.as_deref(), Replaces::Nothing).verdict
     {
-        eprintln!(
-            "pagemill: {} takes no prefault library: {}; it is helped from outside only",
+        notice!(
+            "{} takes no prefault library: {}; it is helped from outside only",
             path.display(),
             refusal.reason
         );
@@ -42,9 +42,7 @@ pub fn inside(launcher: &mut Launcher, path: &Path, command: &mut Command) -> Re
     if launcher.needs_sites() {
         match sites(path, command) {
             Ok(sites) => launcher.know_sites(sites),
-            Err(error) => eprintln!(
-                "pagemill: rows of the profile that name a site have no effect: {error:#}"
-            ),
+            Err(error) => notice!("rows of the profile that name a site have no effect: {error:#}"),
         }
     }
     Ok(())

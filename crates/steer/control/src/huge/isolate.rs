@@ -90,9 +90,7 @@ impl Isolation {
         match (thp::disable_here(Disabled::ExceptAdvised), mode.as_deref()) {
             (Ok(()), _) | (Err(_), Ok("madvise" | "never")) => {}
             (Err(error), _) => {
-                eprintln!(
-                    "pagemill: the system's huge pages stay in force beside the policy: {error}"
-                );
+                notice!("the system's huge pages stay in force beside the policy: {error}");
             }
         }
         Ok(Self { loan: None, medium })
@@ -110,7 +108,7 @@ impl Isolation {
             .and_then(|loan| loan.set(thp::ENABLED, "always").map(|()| loan));
         let loan = match loan {
             Err(error) if mode == "always" && error.kind() == Kind::Permission => {
-                eprintln!("pagemill: huge pages everywhere are another run's loan, and end with it");
+                notice!("huge pages everywhere are another run's loan, and end with it");
                 return Ok(Self { loan: None, medium: None });
             }
             Err(error) if error.kind() == Kind::Permission => Err(error.advise(

@@ -684,7 +684,7 @@ impl Launcher {
         ] {
             if found & bit != 0 && self.said & bit == 0 {
                 self.said |= bit;
-                eprintln!("pagemill: {what}");
+                notice!("{what}");
             }
         }
     }
@@ -762,7 +762,7 @@ impl Companion for Launcher {
             let told: Vec<String> =
                 self.decisions.iter().map(|(action, count)| format!("{action} {count}")).collect();
             let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
-            eprintln!("pagemill: dry run, nothing was done; decisions: {told}");
+            notice!("dry run, nothing was done; decisions: {told}");
         }
         isolation.and(recorded.map_err(Into::into)).and(told).and(renewed)
     }

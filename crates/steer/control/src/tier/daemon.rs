@@ -193,7 +193,7 @@ impl<'a> Daemon<'a> {
         status::sweep(&journals);
         let board = Board::claim(&journals)
             .inspect_err(|error| {
-                eprintln!("pagemill: tier status will not see this daemon: {error}");
+                notice!("tier status will not see this daemon: {error}");
             })
             .ok();
         let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
@@ -240,12 +240,12 @@ impl<'a> Daemon<'a> {
         let pids = self.options.scope.pids(self.linux, &known)?;
         let mut pages = self.pages.borrow_mut();
         pages.census(self.linux, &pids)?;
-        pages.unsaid().iter().for_each(|what| eprintln!("pagemill: {what}"));
+        pages.unsaid().iter().for_each(|what| notice!("{what}"));
         if pages.pids().is_empty() {
             if quantum == 0 {
                 bail!("no process to place: those named have ended (or the group is empty)");
             }
-            eprintln!("pagemill: {}", self.options.scope.ended());
+            notice!("{}", self.options.scope.ended());
             return Ok(false);
         }
         Ok(true)
@@ -256,9 +256,9 @@ impl<'a> Daemon<'a> {
         let missing = missing(self.linux, self.options.tiers);
         match (missing, std::mem::replace(&mut self.missing, missing)) {
             (Some(node), before) if before != Some(node) => {
-                eprintln!("pagemill: node {node} has no memory any more: waiting until it has");
+                notice!("node {node} has no memory any more: waiting until it has");
             }
-            (None, Some(node)) => eprintln!("pagemill: node {node} has memory again"),
+            (None, Some(node)) => notice!("node {node} has memory again"),
             _ => {}
         }
         missing.is_some()
@@ -317,7 +317,7 @@ impl<'a> Daemon<'a> {
         if let Some(Err(error)) = self.board.as_ref().map(|board| board.write(status))
             && !std::mem::replace(&mut self.unwritable, true)
         {
-            eprintln!("pagemill: tier status does not see what this daemon does: {error}");
+            notice!("tier status does not see what this daemon does: {error}");
         }
         let moved = outcome.moved.iter().flatten().sum::<u64>();
         if moved > 0 {

@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         if let Some(signal) = outcome.interrupted {
             return Err(Interrupted(signal).into());
         }
-        eprintln!("pagemill: {} runs are too few to tell anything", outcome.runs.len());
+        notice!("{} runs are too few to tell anything", outcome.runs.len());
         return Ok(Exit::Finding);
     }
     if let Some(output) = &asked.output {

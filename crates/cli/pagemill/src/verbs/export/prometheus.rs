@@ -66,11 +66,11 @@ fn written(arguments: &Metrics, output: Option<&Path>, force: bool) -> Result<Ex
     let mut exporter = Exporter::new(&linux, which, arguments.listen.is_some(), of_tiers)?;
     if let Some(address) = arguments.listen {
         for (pid, why) in exporter.untimed() {
-            eprintln!("pagemill: page faults of process {pid} are counted and not timed: {why}");
+            notice!("page faults of process {pid} are counted and not timed: {why}");
         }
         let signals = Signals::block(ENDS)?;
         exporter::serve(&mut exporter, address, &signals, |address| {
-            eprintln!("pagemill: metrics are at http://{address}/metrics");
+            notice!("metrics are at http://{address}/metrics");
         })?;
         return Ok(Exit::Ok);
     }

@@ -95,8 +95,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         print!("{}", occupants.map_or(String::new(), PageblockOccupants::text));
     }
     if missed && arguments.keep_caches {
-        eprintln!(
-            "pagemill: the score is above {}: without --keep-caches clean files would be dropped for it",
+        notice!(
+            "the score is above {}: without --keep-caches clean files would be dropped for it",
             arguments.target
         );
     }

@@ -115,7 +115,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
         println!("unusable free space index\n\n{}", before_after(&before, &after));
     }
     if !arguments.printed.json {
-        eprintln!("pagemill: {}", outcome.text(&goal));
+        notice!("{}", outcome.text(&goal));
     }
     if let End::Interrupted(signal) = outcome.end {
         drop(fragmenter);
@@ -123,7 +123,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     }
     if !reached {
         drop(fragmenter);
-        eprintln!("pagemill: all memory was given back");
+        notice!("all memory was given back");
         return Ok(if arguments.command.is_empty() { Exit::Finding } else { Exit::Code(125) });
     }
     if let Some((program, rest)) = arguments.command.split_first() {
@@ -133,10 +133,10 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
         return with(command, adjustment, &signals, fragmenter);
     }
     if arguments.hold {
-        eprintln!("pagemill: holding; end it with Ctrl-C or: kill {}", std::process::id());
+        notice!("holding; end it with Ctrl-C or: kill {}", std::process::id());
         hold(&signals)?;
     } else if !arguments.printed.json {
-        eprintln!("pagemill: given back (--hold or -- COMMAND keeps it)");
+        notice!("given back (--hold or -- COMMAND keeps it)");
     }
     drop(fragmenter);
     Ok(Exit::Ok)

@@ -20,7 +20,7 @@ use pagemill_record::recorders::exact::{Emulated, Exact};
 /// Runs the command, whose file is `path`, in the emulator.
 pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> Result<Exit> {
     let refused = |error: anyhow::Error| {
-        eprintln!("pagemill: nothing is recorded: {error:#}");
+        notice!("nothing is recorded: {error:#}");
         Ok(Exit::Code(125))
     };
     let interval = Duration::from(arguments.access_interval.max(INTERVAL_FLOOR));
@@ -79,7 +79,7 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
             eprintln!("next: pagemill report {path}");
         }
         Err(error) => {
-            eprintln!("pagemill: recording failed, the program was not disturbed: {error:#}")
+            notice!("recording failed, the program was not disturbed: {error:#}")
         }
     }
     Ok(Exit::of(status))

@@ -54,7 +54,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
             let ran = timed(command, &signals)?;
             last = ran.exit;
             if ran.asked {
-                eprintln!("pagemill: interrupted, so what recording costs is not told");
+                notice!("interrupted, so what recording costs is not told");
                 return Ok(last);
             }
             if arm == 1 && !is_last {

@@ -25,7 +25,7 @@ use pagemill_launch::exit::Exit;
 type OrExit<T> = Result<std::result::Result<T, Exit>>;
 
 fn refused<T>(why: &str, code: u8) -> OrExit<T> {
-    eprintln!("pagemill: nothing is recorded: {why}");
+    notice!("nothing is recorded: {why}");
     Ok(Err(Exit::Code(code)))
 }
 

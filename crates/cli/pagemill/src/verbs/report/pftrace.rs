@@ -31,8 +31,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit> {
     let rejected = match whole::read(&counts, whole::TEXT) {
         Ok(bytes) => parse_rejected(&counts.display().to_string(), &bytes)?,
         Err(error) if error.kind() == ErrorKind::NotFound && arguments.rejected.is_none() => {
-            eprintln!(
-                "pagemill: {} is not there: faults below the threshold are missing (name it with --rejected)",
+            notice!(
+                "{} is not there: faults below the threshold are missing (name it with --rejected)",
                 counts.display()
             );
             Vec::new()

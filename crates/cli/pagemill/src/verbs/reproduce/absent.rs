@@ -6,7 +6,7 @@ use pagemill_launch::exit::Exit;
 /// Says that nothing of what was asked for can run here, and why.
 pub(super) fn nothing_runs(skipped: &[Skipped], is_roots: bool) -> Exit {
     say_skipped(skipped);
-    eprintln!("pagemill: nothing of what was asked for can run here");
+    notice!("nothing of what was asked for can run here");
     let words = |skip: &Skipped| match &skip.arm {
         Some(arm) => (arm.clone(), skip.reason.clone()),
         None => (skip.experiment.clone(), skip.reason.clone()),
