@@ -75,6 +75,32 @@ fn texts(root: &str) -> Vec<String> {
     texts
 }
 
+/// A file of a crate's sources.
+struct Source {
+    wing: &'static str,
+    room: &'static str,
+    /// Its path from the folder of all crates.
+    place: String,
+    text: String,
+}
+
+/// The sources of all crates in the order of the ladder, without files that are for tests only.
+fn sources() -> Vec<Source> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rooms = LADDER.iter().flat_map(|(wing, rooms)| rooms.iter().map(move |room| (wing, room)));
+    let files = rooms.flat_map(|(wing, room)| {
+        let files = files_below(&crates.join(wing).join(room).join("src"), ".rs");
+        files.into_iter().map(move |at| (wing, room, at))
+    });
+    let source = |(wing, room, at): (&&'static str, &&'static str, PathBuf)| Source {
+        wing,
+        room,
+        place: at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned(),
+        text: fs::read_to_string(&at).unwrap(),
+    };
+    files.map(source).filter(|source| !source.place.ends_with("tests.rs")).collect()
+}
+
 /// All files below a folder whose names end so, builds and histories left out.
 fn files_below(root: &Path, ends: &str) -> Vec<PathBuf> {
     let (mut open, mut found) = (vec![root.to_owned()], Vec::new());

@@ -7,7 +7,7 @@ use std::path::Path;
 use pagemill_model::EventKind;
 
 use crate::sources::without_tests;
-use crate::{LADDER, files_below};
+use crate::{Source, files_below, sources};
 
 /// `cannot write meta.json`, and not why: `{error}` leaves out what an error is due to, `{error:#}` says it.
 #[test]
@@ -127,7 +127,6 @@ fn names_in_lists_are_found_and_words_in_sentences_are_not() {
 fn what_a_registry_lists_is_named_in_its_own_file_only() {
     use pagemill_policy::huge;
     use pagemill_policy::tier::compose::{PLACERS, TRACKERS};
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let trackers = TRACKERS.iter().map(|row| row.name);
     let placers = PLACERS.iter().map(|row| row.name);
     let mut all: Vec<&str> = trackers.chain(placers).chain(huge::names()).collect();
@@ -135,27 +134,15 @@ fn what_a_registry_lists_is_named_in_its_own_file_only() {
     all.retain(|name| !["", "none"].contains(name));
     assert!(all.len() > 15, "{all:?}");
     let mut found = BTreeMap::<&str, BTreeSet<String>>::new();
-    for (wing, rooms) in LADDER {
-        for room in rooms {
-            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
-                let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-                if place.ends_with("tests.rs") {
-                    continue;
-                }
-                let text = fs::read_to_string(&at).unwrap();
-                let code = without_tests(&text).collect::<Vec<_>>().join("\n");
-                let asked = |name: &&str| code.contains(&format!("starts_with(\"{name}"));
-                let asked: Vec<&&str> = all.iter().filter(|name| asked(name)).collect();
-                assert!(
-                    asked.is_empty(),
-                    "{place} asks for {asked:?} by name, not for what it does"
-                );
-                let literals = literals(&code);
-                for name in &all {
-                    if names(&literals, name) {
-                        found.entry(name).or_default().insert(place.clone());
-                    }
-                }
+    for Source { place, text, .. } in sources() {
+        let code = without_tests(&text).collect::<Vec<_>>().join("\n");
+        let asked = |name: &&str| code.contains(&format!("starts_with(\"{name}"));
+        let asked: Vec<&&str> = all.iter().filter(|name| asked(name)).collect();
+        assert!(asked.is_empty(), "{place} asks for {asked:?} by name, not for what it does");
+        let literals = literals(&code);
+        for name in &all {
+            if names(&literals, name) {
+                found.entry(name).or_default().insert(place.clone());
             }
         }
     }
@@ -209,14 +196,8 @@ const MOST_KINDS: usize = 4;
 /// the reference. What it touches is what the next one touches.
 #[test]
 fn a_kind_of_event_is_three_files_and_no_other_lists_the_kinds() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut touched, mut lists) = (BTreeSet::new(), BTreeSet::new());
-    for at in files_below(&crates, ".rs") {
-        let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-        if !place.contains("/src/") || place.ends_with("tests.rs") {
-            continue;
-        }
-        let text = fs::read_to_string(&at).unwrap();
+    for Source { place, text, .. } in sources() {
         let words = ["EventKind::Pressure", "Event::Pressure", "PressureSample", "pressure::KIND"];
         if words.iter().any(|word| text.contains(word)) {
             touched.insert(place.clone());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::imports::{imports, paths};
 use crate::sources::without_tests;
-use crate::{LADDER, files_below};
+use crate::{Source, files_below, sources};
 
 /// A kind of which one may be added.
 struct Kind {
@@ -223,15 +223,10 @@ fn importers(kind: &Kind) -> (BTreeSet<String>, BTreeSet<(String, String)>) {
     }
     let own = kind.room.rsplit('/').next().unwrap();
     let start = [format!("pagemill_{}", own.replace('-', "_"))];
-    for (wing, rooms) in LADDER {
-        for room in rooms.iter().filter(|room| **room != own) {
-            for at in files_below(&crates().join(wing).join(room).join("src"), ".rs") {
-                let place = at.strip_prefix(crates()).unwrap().to_str().unwrap().to_owned();
-                for path in paths(&code(&fs::read_to_string(&at).unwrap()), &start) {
-                    let named = of(&path[1..].join("::")).filter(|name| members.contains(name));
-                    found.extend(named.map(|name| (place.clone(), name)));
-                }
-            }
+    for Source { place, text, .. } in sources().iter().filter(|one| one.room != own) {
+        for path in paths(&code(text), &start) {
+            let named = of(&path[1..].join("::")).filter(|name| members.contains(name));
+            found.extend(named.map(|name| (place.clone(), name)));
         }
     }
     (members, found)
@@ -283,18 +278,13 @@ fn the_command_line_knows_a_verb_by_its_row() {
 #[test]
 fn the_file_of_an_experiment_is_named_once() {
     let root = crates().join("../experiments");
-    let sources: Vec<PathBuf> = LADDER
-        .iter()
-        .flat_map(|(wing, rooms)| rooms.iter().map(move |room| (wing, room)))
-        .flat_map(|(wing, room)| files_below(&crates().join(wing).join(room).join("src"), ".rs"))
-        .collect();
-    let texts: Vec<String> = sources.iter().map(|at| fs::read_to_string(at).unwrap()).collect();
+    let sources = sources();
     let mut looked = 0;
     for entry in fs::read_dir(root).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.ends_with(".toml") {
             let named = format!("/experiments/{name}\"");
-            let times: usize = texts.iter().map(|text| text.matches(&named).count()).sum();
+            let times: usize = sources.iter().map(|one| one.text.matches(&named).count()).sum();
             assert_eq!(times, 1, "{name}");
             looked += 1;
         }

@@ -1,32 +1,24 @@
 //! How long sources are, and what does not stand in them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::{LADDER, files_below};
+use crate::{Source, files_below, sources};
 
 /// `thread::spawn` and `Scope::spawn` panic where a user may have no more processes: eight verbs were aborted. In
 /// tests they may.
 #[test]
 fn no_thread_is_started_that_may_not_fail() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut wrong = Vec::new();
-    let mut looked = 0;
-    for (wing, rooms) in LADDER {
-        for room in rooms {
-            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
-                let text = fs::read_to_string(&at).unwrap();
-                let code: String = without_tests(&text).map(|line| format!("{line}\n")).collect();
-                let tests = at.file_name().unwrap().to_str().unwrap().ends_with("tests.rs");
-                if !tests && (code.contains("thread::spawn(") || code.contains("scope.spawn(")) {
-                    wrong.push(at);
-                }
-                looked += 1;
-            }
+    let sources = sources();
+    for Source { place, text, .. } in &sources {
+        let code: String = without_tests(text).map(|line| format!("{line}\n")).collect();
+        if code.contains("thread::spawn(") || code.contains("scope.spawn(") {
+            wrong.push(place);
         }
     }
-    assert!(looked > 300, "{looked}");
-    assert_eq!(wrong, [""; 0].map(PathBuf::from), "thread::start, Builder::spawn");
+    assert!(sources.len() > 300, "{}", sources.len());
+    assert_eq!(wrong, Vec::<&String>::new(), "thread::start, Builder::spawn");
 }
 
 /// What is installed took a tree of files for the machine from whoever set `PAGEMILL_ROOT`.
@@ -34,14 +26,7 @@ fn no_thread_is_started_that_may_not_fail() {
 fn what_only_tests_set_is_read_by_no_build_for_users() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let mut reads = 0;
-    let crates = root.join("crates");
-    let readers: Vec<PathBuf> = LADDER
-        .iter()
-        .flat_map(|(wing, rooms)| rooms.iter().map(move |room| Path::new(wing).join(room)))
-        .flat_map(|room| files_below(&crates.join(room).join("src"), ".rs"))
-        .collect();
-    for at in &readers {
-        let text = fs::read_to_string(at).unwrap();
+    for Source { place, text, .. } in sources() {
         let code: Vec<&str> =
             without_tests(&text).filter(|line| !line.trim_start().starts_with("//")).collect();
         for line in code.iter().filter(|line| {
@@ -50,7 +35,7 @@ fn what_only_tests_set_is_read_by_no_build_for_users() {
             let guarded = ["cfg!(debug_assertions).then(|| std::env::var", "for_test(\""]
                 .iter()
                 .any(|guard| line.contains(guard));
-            assert!(guarded, "{}: {}", at.display(), line.trim());
+            assert!(guarded, "{place}: {}", line.trim());
             reads += 1;
         }
         if let Some((_, body)) = text.split_once("fn for_test") {
@@ -91,26 +76,17 @@ fn sums_that_stop_are_written_once() {
 /// more. A crate that prints has the macros of `launch`, and says its name by `notice!`.
 #[test]
 fn what_prints_does_so_by_the_macros_of_launch() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let sources = sources();
+    let with_macros =
+        sources.iter().filter(|one| one.text.contains("extern crate pagemill_launch;"));
+    let with_macros: Vec<&str> = with_macros.map(|one| one.room).chain(["launch"]).collect();
     let mut prints = 0;
-    for (wing, rooms) in LADDER {
-        for room in rooms {
-            let sources = crates.join(wing).join(room).join("src");
-            let files = files_below(&sources, ".rs").into_iter();
-            let files = files.filter(|at| !at.display().to_string().ends_with("tests.rs"));
-            let code: Vec<String> = files
-                .map(|at| without_tests(&fs::read_to_string(at).unwrap()).map(str::trim).collect())
-                .collect();
-            let of = |root: &str| fs::read_to_string(sources.join(root)).unwrap_or_default();
-            let roots = of("lib.rs") + &of("main.rs");
-            let has_macros = *room == "launch" || roots.contains("extern crate pagemill_launch;");
-            for code in &code {
-                assert!(!code.contains("eprintln!(\"pagemill: "), "{room}: notice!");
-                let found =
-                    ["println!(", "print!(", "notice!("].iter().any(|one| code.contains(one));
-                assert!(!found || has_macros, "{room} prints by the standard library");
-                prints += usize::from(found);
-            }
+    for Source { room, place, text, .. } in &sources {
+        let code: String = without_tests(text).map(str::trim).collect();
+        assert!(!code.contains("eprintln!(\"pagemill: "), "{place}: notice!");
+        if ["println!(", "print!(", "notice!("].iter().any(|one| code.contains(one)) {
+            assert!(with_macros.contains(room), "{place} prints by the standard library");
+            prints += 1;
         }
     }
     assert!(prints > 40, "{prints}");
@@ -143,19 +119,9 @@ fn of_the_verb(text: &str) -> Vec<&'static str> {
 
 #[test]
 fn libraries_print_no_answer_read_no_argument_and_end_no_process() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
-    for (wing, rooms) in LADDER.iter().filter(|(wing, _)| *wing != "cli") {
-        for at in rooms
-            .iter()
-            .flat_map(|room| files_below(&crates.join(wing).join(room).join("src"), ".rs"))
-        {
-            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-            if !place.ends_with("tests.rs") {
-                let words = of_the_verb(&fs::read_to_string(&at).unwrap());
-                found.extend(words.into_iter().map(|word| (place.clone(), word)));
-            }
-        }
+    for Source { place, text, .. } in sources().iter().filter(|one| one.wing != "cli") {
+        found.extend(of_the_verb(text).into_iter().map(|word| (place.clone(), word)));
     }
     let mut may = PROGRAMS.map(|(place, word)| (place.to_owned(), word));
     may.sort_unstable();
@@ -228,20 +194,12 @@ fn read_whole(text: &str) -> Vec<String> {
 
 #[test]
 fn what_users_name_is_read_with_a_bound() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut found, mut seen) = (Vec::new(), 0);
-    let readers = LADDER.iter().filter(|(wing, _)| *wing != "inside");
-    for (wing, rooms) in readers {
+    for Source { wing, room, place, text } in sources() {
         // The kernel's files; seeds of a fuzzer; programs of an experiment.
-        for room in rooms.iter().filter(|room| !["kernel", "fuzz", "workloads"].contains(room)) {
-            for at in files_below(&crates.join(wing).join(room).join("src"), ".rs") {
-                let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-                if !place.ends_with("tests.rs") {
-                    seen += 1;
-                    let whole = read_whole(&fs::read_to_string(&at).unwrap());
-                    found.extend(whole.into_iter().map(|what| (place.clone(), what)));
-                }
-            }
+        if wing != "inside" && !["kernel", "fuzz", "workloads"].contains(&room) {
+            seen += 1;
+            found.extend(read_whole(&text).into_iter().map(|what| (place.clone(), what)));
         }
     }
     found.sort_unstable();
@@ -407,21 +365,13 @@ fn is_plain(item: &str) -> bool {
 /// What is two numbers may be an address and a length, a first and a last page, a process and a page: a type says it.
 #[test]
 fn no_signature_and_no_public_item_has_a_pair_of_plain_numbers() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    for wing in TYPED {
-        for at in files_below(&crates.join(wing), ".rs") {
-            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-            if !place.contains("/src/") || place.ends_with("tests.rs") {
-                continue;
-            }
-            for item in items(&fs::read_to_string(&at).unwrap()) {
-                seen += 1;
-                let known =
-                    PLAIN.iter().any(|(file, start)| place == *file && item.starts_with(start));
-                if is_plain(&item) && !known {
-                    wrong.push(format!("{place}: {item}"));
-                }
+    for Source { place, text, .. } in sources().iter().filter(|one| TYPED.contains(&one.wing)) {
+        for item in items(text) {
+            seen += 1;
+            let known = PLAIN.iter().any(|(file, start)| place == file && item.starts_with(start));
+            if is_plain(&item) && !known {
+                wrong.push(format!("{place}: {item}"));
             }
         }
     }
@@ -432,21 +382,14 @@ fn no_signature_and_no_public_item_has_a_pair_of_plain_numbers() {
 /// A method of a trait has no `pub` before it, and a private one is called by others of its file.
 #[test]
 fn no_function_takes_a_process_that_is_a_plain_number() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut wrong, mut seen) = (Vec::new(), 0);
-    for wing in TYPED.into_iter().chain(["inside"]) {
-        for at in files_below(&crates.join(wing), ".rs") {
-            let place = at.strip_prefix(&crates).unwrap().to_str().unwrap().to_owned();
-            if !place.contains("/src/") || place.ends_with("tests.rs") {
-                continue;
-            }
-            let text = fs::read_to_string(&at).unwrap();
-            let code = without_tests(&text).collect::<Vec<_>>().join(" ");
-            for signature in code.split("fn ").skip(1).map(|rest| rest.split(')').next().unwrap()) {
-                seen += 1;
-                if signature.contains("pid: u64") {
-                    wrong.push(format!("{place}: {signature}"));
-                }
+    let typed = |one: &&Source| one.wing == "inside" || TYPED.contains(&one.wing);
+    for Source { place, text, .. } in sources().iter().filter(typed) {
+        let code = without_tests(text).collect::<Vec<_>>().join(" ");
+        for signature in code.split("fn ").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            seen += 1;
+            if signature.contains("pid: u64") {
+                wrong.push(format!("{place}: {signature}"));
             }
         }
     }
