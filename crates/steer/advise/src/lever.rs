@@ -43,7 +43,10 @@ pub trait Lever: Sync {
         false
     }
 
-    /// How a command is started under it; an error says why that cannot be tried here.
+    /// How a command is started under it.
+    ///
+    /// # Errors
+    /// Why that cannot be tried here.
     fn start(&self, target: &Target) -> Result<Start, String>;
 
     /// What it may bring at the most, by what was seen of the command as it is.
@@ -134,6 +137,9 @@ pub struct Target {
 
 impl Target {
     /// Of a command whose file is `path`.
+    ///
+    /// # Errors
+    /// This binary cannot be found.
     pub fn of(linux: &Linux, words: &[OsString], path: &Path) -> anyhow::Result<Self> {
         let search = std::env::var_os("PATH");
         let no_preload = match program::inspect(path, search.as_deref()).verdict {
@@ -154,7 +160,10 @@ impl Target {
         })
     }
 
-    /// An error if the heap of pagemill is not there.
+    /// Whether the heap of pagemill is there.
+    ///
+    /// # Errors
+    /// It is not: where it was looked for.
     pub fn has_heap(&self) -> Result<(), String> {
         library::find_heap().map(|_| ()).map_err(|error| error.to_string())
     }
@@ -170,7 +179,10 @@ impl Target {
         })
     }
 
-    /// An error if the system's setting of huge pages cannot be borrowed.
+    /// Whether the system's setting of huge pages can be borrowed.
+    ///
+    /// # Errors
+    /// It cannot, and why.
     pub fn may_borrow(&self) -> Result<(), String> {
         match self.lent() {
             Some(lent) => Err(lent),
@@ -179,12 +191,18 @@ impl Target {
         }
     }
 
-    /// An error if its malloc does not read settings of glibc's, by what is known of its file.
+    /// Whether its malloc reads settings of glibc's, by what is known of its file.
+    ///
+    /// # Errors
+    /// It does not, and why.
     pub fn may_set_malloc(&self) -> Result<(), String> {
         if self.static_glibc { Ok(()) } else { self.may_preload() }
     }
 
-    /// An error if no allocator can be preloaded.
+    /// Whether an allocator can be preloaded.
+    ///
+    /// # Errors
+    /// None can, and why.
     pub fn may_preload(&self) -> Result<(), String> {
         match &self.no_preload {
             Some(reason) => Err(format!("nothing can be preloaded: {reason}")),

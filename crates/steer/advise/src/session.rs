@@ -236,6 +236,9 @@ fn criteria(options: &Options) -> Criteria {
 }
 
 /// Finds out which lever helps the command whose file is `path`.
+///
+/// # Errors
+/// The command cannot be started or fails as it is, or a file of the kernel cannot be read.
 pub fn advise(
     linux: &Linux,
     words: &[OsString],

@@ -126,6 +126,9 @@ pub struct Manner {
 
 impl Stage<'_> {
     /// Runs the command once. The inner error is that it cannot be executed.
+    ///
+    /// # Errors
+    /// It cannot be started in its group, or not be waited for.
     pub fn run(&self, start: &Start, manner: Manner, beat: Heartbeat) -> Result<io::Result<Run>> {
         let linux = &self.target.linux;
         let group = group(linux);
