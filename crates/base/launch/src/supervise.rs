@@ -36,7 +36,7 @@ pub trait Companion {
     ///
     /// # Errors
     /// As of [`Companion::tick`].
-    fn rest(&mut self) -> Result<()>;
+    fn suspend(&mut self) -> Result<()>;
 
     /// The program has ended: puts everything back.
     ///
@@ -148,7 +148,7 @@ fn attend<C: Companion>(
         pass(received, Pid(child.id()));
         if signal::STOPS.contains(&received.signal) {
             // While stopped we cannot govern.
-            if let Err(error) = companion.rest() {
+            if let Err(error) = companion.suspend() {
                 notice!("{} is no longer governed: {error:#}", C::WHAT);
                 failed = true;
             }

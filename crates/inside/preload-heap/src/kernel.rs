@@ -146,7 +146,7 @@ impl Kernel for Linux {
             // EAGAIN: the address space is being changed by another thread, which may need this processor; nothing was
             // done.
             match self.uffd_ioctl(sys::UFFDIO_WRITEPROTECT, &mut argument.clone()) {
-                Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
+                Err(Errno(error)) if -(error as isize) == AGAIN => sys::sleep(AGAIN_NS),
                 other => return other,
             }
         }
@@ -167,7 +167,7 @@ impl Kernel for Linux {
             // The last word: bytes moved, or a negated error number if none were.
             done += usize::try_from(argument[4] as i64).unwrap_or(0);
             match result {
-                Err(Errno(error)) if -(error as isize) == AGAIN => sys::nap(AGAIN_NS),
+                Err(Errno(error)) if -(error as isize) == AGAIN => sys::sleep(AGAIN_NS),
                 Err(_) => break,
                 Ok(()) => {}
             }
@@ -197,7 +197,7 @@ impl Kernel for Linux {
                 break;
             }
             // A reader that let us through between two mappings goes on with the next one now.
-            sys::nap(REST_NS);
+            sys::sleep(REST_NS);
         }
     }
 

@@ -126,7 +126,7 @@ extern "C" fn run() -> ! {
     if HELPER.enter(c"pagemill-huge").is_err() {
         fail();
     }
-    kernel::make_way();
+    kernel::lower_priority();
     let Some(process) = board::mine() else { fail() };
     confine::note_filters();
     let Some(mut regions) = Regions::new(process) else { fail() };

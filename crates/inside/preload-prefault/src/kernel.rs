@@ -17,7 +17,7 @@ pub(crate) const EAGAIN: i32 = 11;
 /// Has the calling thread make way for whoever wakes up, at no loss of its share of the time: its turns are the longest
 /// that there are, so anybody else's end sooner and come first (EEVDF, since Linux 6.12; before, it changes nothing).
 /// The thread of a real-time program stays as it is.
-pub(crate) fn make_way() {
+pub(crate) fn lower_priority() {
     #[repr(C)]
     struct Attributes {
         size: u32,

@@ -145,12 +145,12 @@ impl Helper {
                     }
                     self.ring();
                     while sys::thread_exists(thread) {
-                        sys::nap(LOOK_NS);
+                        sys::sleep(LOOK_NS);
                     }
                     return true;
                 }
                 // Another thread ends it, or it is not set up yet.
-                _ => sys::nap(LOOK_NS),
+                _ => sys::sleep(LOOK_NS),
             }
         }
     }

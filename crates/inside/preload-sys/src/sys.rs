@@ -252,7 +252,7 @@ pub fn futex_wait(
 }
 
 /// Sleeps for about `ns`.
-pub fn nap(ns: u64) {
+pub fn sleep(ns: u64) {
     let never = core::sync::atomic::AtomicU32::new(0);
     futex_wait(&never, 0, Some(Timespec::from_ns(ns)));
 }
@@ -267,7 +267,7 @@ pub fn retry(call: impl Fn() -> core::ffi::c_int) -> core::ffi::c_int {
         if result == 0 {
             break;
         }
-        nap(50_000);
+        sleep(50_000);
         result = call();
     }
     result

@@ -57,7 +57,7 @@ pub(crate) extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // The filter may end the process for a call by which a thread ends: this one sleeps from here on.
             HELPER.state.store(FAILED, Ordering::Release);
             loop {
-                sys::nap(1 << 60);
+                sys::sleep(1 << 60);
             }
         }
         let pause = watch.tick();

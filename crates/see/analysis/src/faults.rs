@@ -213,7 +213,7 @@ impl FaultView {
 
 impl Slow {
     /// What is left: lookup and allocation, and waiting where that is not known.
-    pub fn rest(&self) -> Nanos {
+    pub fn remainder(&self) -> Nanos {
         let waits = [self.locks, self.cpu];
         let known = [self.compaction, self.reclaim, self.clearing, self.cold];
         let known = sum(known.into_iter().chain(waits).map(|part| part.0));
@@ -623,7 +623,7 @@ mod tests {
         let slow = view.slow;
         assert_eq!((slow.faults, slow.cold_faults), (4, 2));
         assert_eq!((slow.cold, slow.clearing), (Nanos(5_011_000), Nanos(904_000)));
-        assert_eq!(slow.rest(), Nanos(14_000 - 2_000));
+        assert_eq!(slow.remainder(), Nanos(14_000 - 2_000));
         assert_eq!(view.longest, Some(Nanos(5_010_000)));
     }
 
@@ -649,7 +649,7 @@ mod tests {
             fold.fault(&told);
             let slow = fold.view().slow;
             assert_eq!(slow.waits_known, told.waited.is_some());
-            let parts = [slow.locks, slow.cpu, slow.clearing, slow.cold, slow.rest()];
+            let parts = [slow.locks, slow.cpu, slow.clearing, slow.cold, slow.remainder()];
             assert_eq!(parts.iter().map(|part| part.0).sum::<u64>(), 1000, "{slow:?}");
         }
     }

@@ -3,7 +3,7 @@
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use crate::draw::sentences::{Sentence, faults_say, memory_says};
+use crate::draw::sentences::{Sentence, faults_sentence, memory_sentence};
 use crate::feed::Feed;
 use crate::state::State;
 use crate::state::faults::MINUTE;
@@ -16,7 +16,7 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
     let (meta, condition) = (feed.meta(), feed.condition());
     let sample = state.memory.last.as_ref();
     let bytes = |value: Option<Bytes>| value.map(|bytes| bytes.0);
-    let says = [memory_says(state), faults_say(state, meta)].into_iter().flatten();
+    let says = [memory_sentence(state), faults_sentence(state, meta)].into_iter().flatten();
     let lacks = feed.lacks().into_iter();
     json!({
         "pid": meta.pid,

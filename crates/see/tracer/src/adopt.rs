@@ -154,7 +154,7 @@ impl Tracer {
         let mut process = self.convert(pid, thread, &origin)?;
         process.original.clear();
         // What could not be dropped is told once more.
-        let _ = process.begin_afresh();
+        let _ = process.restart_intervals();
         (process.intervals, process.began) = (number, now());
         self.processes.insert(pid, process);
         self.tell_keeper();

@@ -10,7 +10,7 @@ use pagemill_kernel::process::ptrace::{self, Stop};
 use pagemill_model::Pid;
 
 use crate::SOON;
-use crate::stopped::{again, comes_out};
+use crate::stopped::{comes_out, restart_call};
 use crate::tracer::{Thread, Tracer};
 
 /// A fork that has not happened by then has failed, or its thread was killed.
@@ -66,7 +66,7 @@ impl Tracer {
             return false;
         }
         if stop == Stop::Interrupted && self.again.remove(&thread) {
-            again(thread);
+            restart_call(thread);
         }
         if let Some(state) = self.threads.get_mut(&thread) {
             state.held = true;

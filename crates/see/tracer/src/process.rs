@@ -198,7 +198,7 @@ impl Process {
         let (drop, stays) = self.collect()?;
         if !last {
             // A process that changes its mappings meanwhile may be told of out of order.
-            self.zap(&normal(drop))?;
+            self.drop_page_tables(&normal(drop))?;
             self.see_unprotected()?;
             // What left after the scan was touched before the end of the interval.
             self.control.wait_for_writers();
@@ -227,9 +227,9 @@ impl Process {
     }
 
     /// Begins its intervals anew, while nobody runs: what is there now was told.
-    pub(crate) fn begin_afresh(&mut self) -> Result<()> {
+    pub(crate) fn restart_intervals(&mut self) -> Result<()> {
         let (drop, stays) = self.collect()?;
-        self.zap(&normal(drop))?;
+        self.drop_page_tables(&normal(drop))?;
         self.pending.clear();
         self.written.clear();
         self.protected.clear();
@@ -406,7 +406,7 @@ impl Process {
     }
 
     /// Drops the page table entries of these ranges.
-    pub(crate) fn zap(&self, ranges: &[PageRange]) -> Result<()> {
+    pub(crate) fn drop_page_tables(&self, ranges: &[PageRange]) -> Result<()> {
         for ranges in ranges.chunks(injected::RANGES) {
             for (slot, range) in self.control.ranges.iter().zip(ranges) {
                 slot.set(*range);

@@ -19,7 +19,7 @@ use crate::calls::{CLOSE, call};
 use crate::copy::make_own;
 use crate::inject::{Injection, Site};
 use crate::layout::{OURS, in_resident};
-use crate::stopped::{again, calm, comes_out};
+use crate::stopped::{calm, comes_out, restart_call};
 
 /// How long threads may take to stop.
 const STOP: Duration = Duration::from_secs(5);
@@ -118,7 +118,7 @@ fn hold(
             Ok(Some(Stop::Interrupted)) if comes_out(thread) => true,
             Ok(Some(stop)) => {
                 if thread == asks && stop == Stop::Interrupted {
-                    again(thread);
+                    restart_call(thread);
                 }
                 false
             }

@@ -30,7 +30,7 @@ pub(crate) fn comes_out(thread: Pid) -> bool {
 }
 
 /// A thread that has come back from a system call without having made it makes it again.
-pub(crate) fn again(thread: Pid) {
+pub(crate) fn restart_call(thread: Pid) {
     if let Ok(mut registers) = ptrace::registers(thread)
         && registers.rax as i64 == NO_SUCH_CALL
         && registers.orig_rax as i64 >= 0

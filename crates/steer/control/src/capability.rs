@@ -277,7 +277,7 @@ fn userfaultfd(linux: &Linux) -> Finding {
         _ => "",
     };
     match best_userfaultfd(linux) {
-        Ok(fd) => match fd.way() {
+        Ok(fd) => match fd.open_method() {
             OpenMethod::SystemCall => {
                 Finding::ok(format!("by system call, kernel faults too{open_to_all}"))
             }

@@ -192,7 +192,7 @@ impl Companion for Governor {
         Ok(if self.throttle.is_merging() { MERGING } else { RESTING })
     }
 
-    fn rest(&mut self) -> anyhow::Result<()> {
+    fn suspend(&mut self) -> anyhow::Result<()> {
         self.throttle = Throttle::default();
         Ok(self.loan.set(self.loan.found())?)
     }

@@ -61,7 +61,7 @@ pub fn timed(pages: usize) -> Result<Vec<Duration>> {
 ///
 /// # Errors
 /// The pages cannot be mapped.
-pub fn again(pages: usize, rounds: usize) -> Result<Vec<f64>> {
+pub fn refault_costs(pages: usize, rounds: usize) -> Result<Vec<f64>> {
     let length = pages * page_size();
     let memory = Mapped::shared(length).map_err(|error| not_mapped(length, error))?;
     let mut costs = Vec::with_capacity(rounds);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn pages_that_are_dropped_are_faults_again() {
         let before = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
-        assert_eq!(again(100, 3).unwrap().len(), 3);
+        assert_eq!(refault_costs(100, 3).unwrap().len(), 3);
         mapped_and_unmapped(1 << 16, 5).unwrap();
         let after = crate::Linux::live().stat(Pid::own()).unwrap().minor_faults;
         assert!(after - before >= 400, "{} faults", after - before);

@@ -94,7 +94,7 @@ impl Userfaultfd {
     }
 
     /// How it was opened.
-    pub fn way(&self) -> OpenMethod {
+    pub fn open_method(&self) -> OpenMethod {
         self.way
     }
 

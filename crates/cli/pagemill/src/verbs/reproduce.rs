@@ -77,7 +77,7 @@ impl Arguments {
         }
         let directory = self.directory();
         let keep = Keep::new(&directory)?;
-        let stage = Stage::here(&signals, executable);
+        let stage = Stage::on_this_machine(&signals, executable);
         let mut planned = request.planned(&plan, &stage, &inputs)?;
         planned.cells.retain(|one| !planned.missing.contains(&one.cell.experiment.as_str()));
         finished::same(&directory, &planned.cells)?;

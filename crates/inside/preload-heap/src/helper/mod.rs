@@ -69,7 +69,7 @@ pub(crate) fn request_pass() {
         {
             return;
         }
-        sys::nap(1_000_000);
+        sys::sleep(1_000_000);
     }
 }
 

@@ -117,7 +117,7 @@ pub(crate) fn yield_hold() {
 /// The helper, between two slices: sleeps, and lets threads fork meanwhile.
 pub(crate) fn breathe(ns: u64) {
     WORK.give();
-    sys::nap(ns);
+    sys::sleep(ns);
     let_forks_pass();
     end_if_due();
     WORK.take();

@@ -36,7 +36,7 @@ pub fn run(results: &Path, called: &str) -> Result<Exit> {
     let signals = signal::Signals::block(ENDING)?;
     let executable = std::env::current_exe().context("cannot find this binary")?;
     let inputs = Inputs::new(executable.clone(), matrix.options.seed)?;
-    let stage = Stage::here(&signals, executable);
+    let stage = Stage::on_this_machine(&signals, executable);
     let request = Request::from(&matrix);
     let run = match request.series(&cell.experiment, &stage, &inputs)? {
         Some(mut series) => {

@@ -199,7 +199,8 @@ impl Request {
         let mut machine = Machine::detect(&executable);
         let plan = Plan::new(self.selected()?, &self.options, &mut machine, &inputs)?;
         let signals = signal::Signals::block(&[])?;
-        let planned = self.planned(&plan, &Stage::here(&signals, executable), &inputs)?;
+        let planned =
+            self.planned(&plan, &Stage::on_this_machine(&signals, executable), &inputs)?;
         Ok(self.matrix_of(&planned))
     }
 
@@ -209,7 +210,7 @@ impl Request {
         asked.options.quick = quick;
         let signals = signal::Signals::block(&[])?;
         let inputs = Inputs::new(PathBuf::new(), self.options.seed)?;
-        let stage = Stage::here(&signals, PathBuf::new());
+        let stage = Stage::on_this_machine(&signals, PathBuf::new());
         let series = asked.series(name, &stage, &inputs)?;
         Ok(series.map_or_else(Default::default, |series| {
             let amount = series::amount(series.as_ref(), None);

@@ -119,7 +119,7 @@ pub const ENDING: &[i32] = &[2, 15, 1];
 
 impl<'a> Stage<'a> {
     /// This machine, with a sample ten times a second.
-    pub fn here(signals: &'a signal::Signals, executable: PathBuf) -> Self {
+    pub fn on_this_machine(signals: &'a signal::Signals, executable: PathBuf) -> Self {
         Self { linux: Linux::live(), executable, signals, every: Duration::from_millis(100) }
     }
 

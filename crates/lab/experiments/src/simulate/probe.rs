@@ -46,7 +46,7 @@ pub fn machine_file(linux: &Linux, nodes: &[u32], time: Duration) -> Result<Stri
     let mut machine = host(linux, as_built_in(&built_in)?, cache)?;
     let mut curves = String::new();
     for tier in &found {
-        let way = way(tier, cache, time)?;
+        let way = curve_setup(tier, cache, time)?;
         let mut steps = Progress::logged("tier probe");
         let curve = curve::measure(&way, |point| {
             steps
@@ -120,7 +120,7 @@ fn processors(nodes: &[Node], default: &Node) -> Result<Vec<u32>> {
 }
 
 /// How a tier is measured: with as many readers as its free memory has room for.
-fn way(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<CurveSetup> {
+fn curve_setup(tier: &Tier, cache: Option<u64>, time: Duration) -> Result<CurveSetup> {
     let cache = usize::try_from(cache.unwrap_or(0))?;
     let free = usize::try_from(tier.node.free)?;
     let ring = (4 * cache).clamp(RING.0, RING.1).next_power_of_two();

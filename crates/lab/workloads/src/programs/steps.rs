@@ -58,7 +58,7 @@ pub(super) fn run(params: &Params) -> Outcome {
     }
     let small: Vec<f64> = (0..ROUNDS).map(|_| call(SMALL, blocks)).collect();
     let large: Vec<f64> = (0..ROUNDS).map(|_| call(LARGE, blocks)).collect();
-    let again = touch::again(pages, ROUNDS)?;
+    let again = touch::refault_costs(pages, ROUNDS)?;
     let shortest = again.iter().copied().fold(f64::INFINITY, f64::min);
     Ok(Report {
         operations: (starts + ROUNDS * (pairs + 2 * blocks + pages)) as u64,

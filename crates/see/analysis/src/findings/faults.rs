@@ -115,7 +115,7 @@ fn cause(
     view: &FaultView,
     details: bool,
 ) -> (&'static str, &'static str, String) {
-    let program = seen.again();
+    let program = seen.restart_command();
     let category = dominant(view).map(|(category, _)| category);
     match category {
         Some(Category::Major) if first_from_a_file(view) => (
@@ -218,7 +218,7 @@ fn part(slow: &Slow) -> Option<(&'static str, u64)> {
         ("host", slow.cold.0),
         ("locks", slow.locks.0),
         ("cpu", slow.cpu.0),
-        (if slow.waits_known { "lookup" } else { "waiting" }, slow.rest().0),
+        (if slow.waits_known { "lookup" } else { "waiting" }, slow.remainder().0),
     ];
     parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
 }

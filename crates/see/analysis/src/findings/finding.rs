@@ -76,12 +76,12 @@ impl RecordedViews<'_> {
     pub(super) fn program(&self) -> String {
         match self.meta {
             Some(meta) if meta.command.is_empty() && self.lives => format!("-p {}", meta.pid),
-            _ => self.again(),
+            _ => self.restart_command(),
         }
     }
 
     /// How a program is started again, for what cannot be done to one that runs.
-    pub(super) fn again(&self) -> String {
+    pub(super) fn restart_command(&self) -> String {
         let Some(meta) = self.meta else { return "-- CMD".into() };
         let words = [&meta.command, &meta.attached_command];
         let Some(words) = words.into_iter().find(|words| !words.is_empty()) else {

@@ -46,8 +46,8 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                 format!("pagemill heap {} --compact", seen.meta.map_or(0, |meta| meta.pid))
             }
             // It compacted, and has ended: which lever gets at more is tried.
-            Some(_) => format!("pagemill advise {}", seen.again()),
-            None => format!("pagemill run --heap compact {}", seen.again()),
+            Some(_) => format!("pagemill advise {}", seen.restart_command()),
+            None => format!("pagemill run --heap compact {}", seen.restart_command()),
         },
         stake: Stake::Memory(Bytes(free as u64)),
         share,
@@ -103,9 +103,9 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
             size(pieces.0)
         ),
         next: match (whole, glibc) {
-            (true, true) if rests => format!("pagemill run --trim {}", seen.again()),
+            (true, true) if rests => format!("pagemill run --trim {}", seen.restart_command()),
             (true, false) => format!("pagemill advise {}", seen.program()),
-            _ => format!("pagemill run --heap compact {}", seen.again()),
+            _ => format!("pagemill run --heap compact {}", seen.restart_command()),
         },
         stake: Stake::Memory(Bytes(kept as u64)),
         share: kept / memory.max(1.0),
@@ -137,7 +137,7 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
                 format!("anonymous memory at the end less {} of its malloc's heap", size(malloc))
             }
         },
-        next: format!("pagemill advise --levers 'no pymalloc' {}", seen.again()),
+        next: format!("pagemill advise --levers 'no pymalloc' {}", seen.restart_command()),
         stake: Stake::Memory(Bytes(beside as u64)),
         // Most of it may be live.
         share: beside / memory.max(1.0) / 2.0,
@@ -152,7 +152,7 @@ pub(super) fn elsewhere(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     Some(Inconclusive {
         what: "who holds the memory of its child processes, which did most of the work",
         why: missing.why.clone(),
-        next: format!("pagemill advise {}", seen.again()),
+        next: format!("pagemill advise {}", seen.restart_command()),
     })
 }
 
@@ -175,7 +175,10 @@ pub(super) fn replaced(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     (large && started && view.live.is_some()).then(|| Inconclusive {
         what: "what the program's own malloc, or another one, would keep free",
         why: "it ran on pagemill's heap in place of its own malloc".into(),
-        next: format!("pagemill record --with heap,hugepages --heap none {}", seen.again()),
+        next: format!(
+            "pagemill record --with heap,hugepages --heap none {}",
+            seen.restart_command()
+        ),
     })
 }
 

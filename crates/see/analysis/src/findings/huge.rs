@@ -50,7 +50,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                 size(base),
             ),
             evidence: format!("{} on huge pages at the last look", percent(share)),
-            next: format!("pagemill advise --counters {}", seen.again()),
+            next: format!("pagemill advise --counters {}", seen.restart_command()),
             stake: Stake::Memory(Bytes(base)),
             // What it brings is not known: whatever was measured comes first.
             share: 0.01,

@@ -28,9 +28,11 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
                  them",
                 percent(lost)
             ),
-            format!("pagemill advise {}", seen.again()),
+            format!("pagemill advise {}", seen.restart_command()),
         ),
-        false => (String::new(), format!("pagemill record --with accesses {}", seen.again())),
+        false => {
+            (String::new(), format!("pagemill record --with accesses {}", seen.restart_command()))
+        }
     };
     Some(Inconclusive {
         what: "who keeps pages resident",
@@ -86,7 +88,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                     percent(site.pages as f64 / pages.max(1) as f64),
                     code(&site.name),
                 ),
-                next: format!("pagemill run --heap compact {}", seen.again()),
+                next: format!("pagemill run --heap compact {}", seen.restart_command()),
                 stake: Stake::Memory(Bytes(bytes)),
                 share,
             });
@@ -106,7 +108,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                 "{} that held data and hold none at the end{lost}",
                 counted(kept.free_pages, "page", "pages")
             ),
-            next: format!("pagemill run --heap compact {}", seen.again()),
+            next: format!("pagemill run --heap compact {}", seen.restart_command()),
             stake: Stake::Memory(Bytes(bytes)),
             // The system may have them already: the allocator was not asked.
             share: share / 2.0,

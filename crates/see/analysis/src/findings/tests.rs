@@ -422,7 +422,8 @@ fn a_process_that_was_attached_to_is_named_by_its_command_or_its_name() {
     let again = |attached: &[&str], comm: &str| {
         let attached_command = attached.iter().map(|word| (*word).to_owned()).collect();
         let meta = Meta { pid: 7, comm: comm.into(), attached_command, ..Meta::default() };
-        RecordedViews { meta: Some(&meta), lives: true, ..RecordedViews::default() }.again()
+        RecordedViews { meta: Some(&meta), lives: true, ..RecordedViews::default() }
+            .restart_command()
     };
     assert_eq!(again(&["node", "a b.js"], "node"), "-- node 'a b.js'");
     assert_eq!(again(&[], "redis-server"), "-- redis-server …");

@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
 use crate::state::heat::{Cell, Region};
 use crate::state::memory::memory;
-use sentences::{Sentence, faults_say, memory_says, percent, size, time};
+use sentences::{Sentence, faults_sentence, memory_sentence, percent, size, time};
 use theme::{Age, Theme};
 
 /// Ten seconds.
@@ -95,7 +95,9 @@ pub struct FrameContext<'a> {
 pub fn screen(state: &State, look: &FrameContext<'_>) -> Vec<Line<'static>> {
     let (columns, rows) = (usize::from(look.size.0.max(1)), usize::from(look.size.1.max(1)));
     let mut head = vec![header(state, look)];
-    for sentence in [memory_says(state), faults_say(state, look.meta)].into_iter().flatten() {
+    for sentence in
+        [memory_sentence(state), faults_sentence(state, look.meta)].into_iter().flatten()
+    {
         head.extend(wrapped(&sentence, columns, look.theme));
     }
     let shown = Pane::ALL.into_iter().filter(|pane| !look.hidden.contains(pane));

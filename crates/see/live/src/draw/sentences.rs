@@ -42,7 +42,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Where the memory is, and why it does not fall.
-pub fn memory_says(state: &State) -> Option<Sentence> {
+pub fn memory_sentence(state: &State) -> Option<Sentence> {
     let sample = state.memory.last.as_ref()?;
     let all = memory(sample)?;
     let heap = sample.live.zip(sample.footprint);
@@ -143,7 +143,7 @@ fn warm(state: &State) -> Option<(Nanos, u64, u64)> {
 }
 
 /// Whether page faults are what stalls it.
-pub fn faults_say(state: &State, meta: &Meta) -> Option<Sentence> {
+pub fn faults_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
     let setup = meta.faults.as_ref()?;
     let stalls: Vec<_> = state.faults.stalls(MINUTE, state.now).collect();
     let span = if state.length() < MINUTE { "so far" } else { "in the last minute" };
@@ -214,7 +214,7 @@ mod tests {
 
     fn heap(live: u64, footprint: u64, dirty: u64, config: &str) -> String {
         let bytes = |mib: u64| Some(Bytes(mib * MIB));
-        let says = memory_says(&state(HeapSample {
+        let says = memory_sentence(&state(HeapSample {
             live: bytes(live),
             footprint: bytes(footprint),
             dirty: bytes(dirty),
@@ -236,7 +236,7 @@ mod tests {
         assert!(kept.ends_with("pagemill run --heap compact merges such pages"), "{kept}");
         assert!(heap(90, 190, 10, "1y").ends_with("; compaction merges such pages"));
         assert!(heap(90, 190, 90, "1y").ends_with("90.0 MiB are free and will be given back"));
-        assert!(memory_says(&State::default()).is_none(), "nothing was measured");
+        assert!(memory_sentence(&State::default()).is_none(), "nothing was measured");
     }
 
     /// "at its peak" stood above a larger `max`.
@@ -247,7 +247,7 @@ mod tests {
             let (time, pss) = (Nanos(2_000_000_000), Some(Bytes(pss * MIB)));
             let sample = HeapSample { time, pss, ..HeapSample::default() };
             state.event(&Event::Heap(Box::new(sample)), &Meta::default());
-            memory_says(&state).unwrap().text
+            memory_sentence(&state).unwrap().text
         };
         assert!(says(200).ends_with("; at its peak"));
         assert!(says(198).ends_with("; near its peak of 200.0 MiB"));
@@ -264,7 +264,7 @@ mod tests {
             ..HeapSample::default()
         };
         let mut state = state(asked(150, 10));
-        let says = |state: &State| memory_says(state).unwrap().text;
+        let says = |state: &State| memory_sentence(state).unwrap().text;
         let expected = "200.0 MiB of memory, 160.0 MiB of it free in glibc's malloc, most in whole pages: pagemill run \
                         --trim has it give them back";
         assert_eq!(says(&state), expected);
@@ -293,20 +293,20 @@ mod tests {
         let setup = FaultSetup { details: true, ..FaultSetup::default() };
         let meta = Meta { faults: Some(setup), ..Meta::default() };
         let mut state = state(HeapSample::default());
-        assert_eq!(faults_say(&state, &Meta::default()), None);
-        let none = faults_say(&state, &meta).unwrap();
+        assert_eq!(faults_sentence(&state, &Meta::default()), None);
+        let none = faults_sentence(&state, &meta).unwrap();
         assert!(!none.alert && none.text.starts_with("no page fault of 1.0 ms or more so far"));
         let (time, latency) = (Nanos(2_000_000_000), Nanos(5_000_000));
         let compaction = Some(Nanos(4_000_000));
         let fault = Fault { time, latency, compaction, ..Fault::default() };
         state.event(&Event::Fault(Box::new(fault)), &meta);
-        let one = faults_say(&state, &meta).unwrap();
+        let one = faults_sentence(&state, &meta).unwrap();
         let expected =
             "one page fault of 1.0 ms or more so far, the longest 5.0 ms: compaction, in unknown";
         assert_eq!((one.text.as_str(), one.alert), (expected, true));
         let counted = FaultSetup { back_end: "counters".into(), ..FaultSetup::default() };
         let meta = Meta { faults: Some(counted), ..Meta::default() };
-        let text = faults_say(&State::default(), &meta).unwrap().text;
+        let text = faults_sentence(&State::default(), &meta).unwrap().text;
         assert!(text.ends_with("is unknown"), "{text}");
     }
 
@@ -323,11 +323,11 @@ mod tests {
         };
         let mut state = state(HeapSample::default());
         state.event(&Event::FaultCounts(Box::new(counts)), &meta);
-        let text = faults_say(&state, &meta).unwrap().text;
+        let text = faults_sentence(&state, &meta).unwrap().text;
         assert!(text.ends_with("is not known here"), "{text}");
         let setup = FaultSetup { sum: Some(SUM), ..setup };
         let meta = Meta { faults: Some(setup), ..meta };
-        let text = faults_say(&state, &meta).unwrap().text;
+        let text = faults_sentence(&state, &meta).unwrap().text;
         assert!(text.ends_with("explain no spikes of that length"), "{text}");
         for number in 1..=120 {
             let sum = FaultSum {
@@ -342,10 +342,10 @@ mod tests {
         }
         let expected = "no page fault of 1.0 ms or more so far, but in 24 stretches of 1.0 ms a thread spent half or \
                         more in shorter ones";
-        let says = faults_say(&state, &meta).unwrap();
+        let says = faults_sentence(&state, &meta).unwrap();
         assert_eq!((says.text.as_str(), says.alert), (expected, true));
         state.at(Nanos(70_000_000_000));
-        let text = faults_say(&state, &meta).unwrap().text;
+        let text = faults_sentence(&state, &meta).unwrap().text;
         assert!(text.starts_with("no page fault of 1.0 ms or more in the last minute: "), "{text}");
     }
 }

@@ -207,7 +207,7 @@ impl Section for Faults {
                 "clearing_ns": slow.clearing.0,
                 "cold_host_ns": slow.cold.0,
                 "cold_host_faults": slow.cold_faults,
-                "rest_ns": slow.rest().0,
+                "rest_ns": slow.remainder().0,
             },
             "short": { "count": view.short.0, "time_ns": view.short.1.0 },
             "worst": view.worst.iter().map(|moment| json!({
@@ -480,7 +480,7 @@ fn parts(slow: &Slow) -> Vec<Vec<String>> {
         ("waiting for a CPU that others had", slow.cpu),
         ("clearing or copying, and mapping", slow.clearing),
         (cold.as_str(), slow.cold),
-        (rest, slow.rest()),
+        (rest, slow.remainder()),
     ];
     let share = |time: Nanos| format!("{:.1} %", 100.0 * time.0 as f64 / slow.time.0.max(1) as f64);
     // That there was none of the first two is an answer, too.

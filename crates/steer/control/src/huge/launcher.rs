@@ -725,7 +725,7 @@ impl Companion for Launcher {
         if self.waits() && !patience::is_over(self.board()) {
             self.board().set(Head::Heartbeat, now.as_nanos() as u64);
             self.leave_the_dead();
-            return Ok(patience::rest(now - self.began));
+            return Ok(patience::wait_time(now - self.began));
         }
         let before = patience::own_time();
         let pause = self.tick_at(now)?;
@@ -733,7 +733,7 @@ impl Companion for Launcher {
         Ok(if waits { pause.max(patience::after(patience::own_time() - before)) } else { pause })
     }
 
-    fn rest(&mut self) -> Result<()> {
+    fn suspend(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub fn is_over(board: Board<'_>) -> bool {
 }
 
 /// How long to wait for that at this age: a quarter of it, within bounds.
-pub fn rest(age: Duration) -> Duration {
+pub fn wait_time(age: Duration) -> Duration {
     (age / 4).clamp(REST.0, REST.1)
 }
 
@@ -64,7 +64,7 @@ mod tests {
         assert!(!is_over(board));
         board.process(3).set(ProcessWord::Grown, 4096);
         assert!(is_over(board));
-        let rests = [0, 1_000, 60_000].map(|ms| rest(Duration::from_millis(ms)).as_millis());
+        let rests = [0, 1_000, 60_000].map(|ms| wait_time(Duration::from_millis(ms)).as_millis());
         assert_eq!(rests, [100, 250, 1_000]);
         assert_eq!(after(Duration::from_micros(100)), Duration::from_millis(25));
         assert_eq!(after(Duration::from_millis(100)), Duration::from_secs(1));

@@ -240,7 +240,7 @@ impl<'a> Daemon<'a> {
         let pids = self.options.scope.pids(self.linux, &known)?;
         let mut pages = self.pages.borrow_mut();
         pages.census(self.linux, &pids)?;
-        pages.unsaid().iter().for_each(|what| notice!("{what}"));
+        pages.new_notices().iter().for_each(|what| notice!("{what}"));
         if pages.pids().is_empty() {
             if quantum == 0 {
                 bail!("no process to place: those named have ended (or the group is empty)");

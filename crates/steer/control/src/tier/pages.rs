@@ -113,7 +113,7 @@ pub struct Pages {
     ping_pong: [u64; 2],
     /// Processes that may not use both tiers, by number and start, and why.
     bound: BTreeMap<(Pid, u64), String>,
-    unsaid: Vec<String>,
+    new_notices: Vec<String>,
 }
 
 impl Pages {
@@ -129,13 +129,13 @@ impl Pages {
             cursor: 0,
             ping_pong: [0; 2],
             bound: BTreeMap::new(),
-            unsaid: Vec::new(),
+            new_notices: Vec::new(),
         }
     }
 
     /// What is to be said of processes that are left alone, each once.
-    pub fn unsaid(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unsaid)
+    pub fn new_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new_notices)
     }
 
     /// Leaves the memory of a process alone that may not use both tiers.
@@ -148,7 +148,7 @@ impl Pages {
                     found.comm, binding.by, binding.list
                 );
                 if self.bound.insert((pid, found.started), why.clone()).as_ref() != Some(&why) {
-                    self.unsaid.push(why);
+                    self.new_notices.push(why);
                 }
             }
             _ => {

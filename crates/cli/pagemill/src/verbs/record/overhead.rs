@@ -109,7 +109,7 @@ impl Companion for EndRequest<'_> {
         *self.0 |= ENDS.contains(&signal);
     }
 
-    fn rest(&mut self) -> Result<()> {
+    fn suspend(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -374,7 +374,7 @@ impl Ucb {
     }
 
     /// What the way between two shares costs, in quanta of the best rate: copies, and what is lost on it.
-    fn way(&self, from: f64, to: f64, best: usize) -> f64 {
+    fn move_cost(&self, from: f64, to: f64, best: usize) -> f64 {
         let copies = (-self.curve.mean[POINTS]).max(LEAST_COPIES);
         let lost = |share: f64| {
             1.0 - (self.curve.at(share) - self.curve.mean[best] - copies).min(0.0).exp()
@@ -414,7 +414,7 @@ impl Ucb {
             let below = self.curve.at(share) + taken - self.curve.mean[now.best];
             self.account -= 1.0 - below.min(0.0).exp();
         }
-        self.account > self.way(share, self.reach(now.best), now.best)
+        self.account > self.move_cost(share, self.reach(now.best), now.best)
     }
 
     /// With nothing to spend: the best.
@@ -445,7 +445,9 @@ impl Ucb {
             let (to, home) = (self.reach(point), self.reach(best));
             let near = point.abs_diff(here) <= HOP;
             point == best
-                || near && self.account > self.way(share, to, best) + self.way(to, home, best)
+                || near
+                    && self.account
+                        > self.move_cost(share, to, best) + self.move_cost(to, home, best)
         };
         let score = |point| match affordable(point) {
             true => self.score(point, known, share),
