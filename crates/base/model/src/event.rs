@@ -255,6 +255,9 @@ row! {
         pss: Option<Bytes> = "pss_bytes",
         /// Resident set size, bytes: a page counts once for each mapping (smaps_rollup, Rss).
         rss: Option<Bytes> = "rss_bytes",
+        /// Highest resident set size since the process began or executed its program, bytes, by the kernel (VmHWM of
+        /// `/proc/PID/status`): what lay between two samples is in it, too. Absent in recordings of earlier versions.
+        peak_rss: Option<Bytes> = "peak_rss_bytes",
         /// Anonymous part of `pss_bytes` (Pss_Anon).
         pss_anon: Option<Bytes> = "pss_anon_bytes",
         /// Shared memory part of `pss_bytes`, which holds the images of the remap back end

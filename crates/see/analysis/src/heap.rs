@@ -38,10 +38,14 @@ pub struct HeapView {
     pub duration: Nanos,
     /// Memory of the process: its proportional set size and what its memfds hold that no page table has.
     pub memory: Option<Summary>,
+    /// What of it only the process can give back: anonymous and shared memory, swapped out or not.
+    pub held: Option<Summary>,
     /// Proportional set size of the process.
     pub pss: Option<Summary>,
     /// Resident set size, which counts aliases twice.
     pub rss: Option<Summary>,
+    /// Highest resident set size of the process's life by the kernel, what lay between two samples in it, too.
+    pub peak_rss: Option<Bytes>,
     /// Charge of its cgroup, kernel memory included.
     pub cgroup: Option<Summary>,
     /// Kernel memory in that charge.
@@ -76,7 +80,25 @@ pub struct HeapView {
     pub last: Option<HeapSample>,
     /// What the process's own malloc said, the last time it was asked.
     pub malloc: Option<Malloc>,
+    /// The last time that the process had nine tenths of its highest memory or more.
+    pub plateau: Option<Plateau>,
 }
+
+/// How it was while memory was high: a program that ends may have given most of it back before its last sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plateau {
+    /// When, since the first sample.
+    pub at: Nanos,
+    /// Memory.
+    pub memory: Bytes,
+    /// Anonymous memory in that.
+    pub anonymous: Option<Bytes>,
+    /// What its own malloc had said by then.
+    pub malloc: Option<Malloc>,
+}
+
+/// Part of the highest memory from which on it is high.
+const HIGH: f64 = 0.9;
 
 /// What a malloc that is not pagemill's keeps free.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,9 +124,13 @@ impl HeapView {
     /// When the malloc said what it keeps free and how long was recorded, in words, if it did so before the end: it may
     /// have given back or freed more since.
     pub fn malloc_as_of(&self) -> Option<String> {
+        self.as_of(self.malloc.as_ref()?.at)
+    }
+
+    /// The same of something else that was so at a moment.
+    pub fn as_of(&self, at: Nanos) -> Option<String> {
         let shown = |time: Nanos| format!("{:.1} s", time.seconds());
-        let at = shown(self.malloc.as_ref()?.at);
-        let end = shown(self.duration);
+        let (at, end) = (shown(at), shown(self.duration));
         (at != end).then(|| format!("as of {at} of {end}"))
     }
 }
@@ -178,6 +204,17 @@ pub fn mean_occupancy(histogram: &[u64]) -> Option<f64> {
     Some(sum / total as f64)
 }
 
+/// What only the process can give back of its memory: anonymous and shared memory, swapped out or not. Without
+/// knowing the parts, all of it.
+pub fn held(sample: &HeapSample) -> Option<Bytes> {
+    let own = match sample.pss_anon {
+        Some(anonymous) => anonymous.0.saturating_add(sample.pss_shmem.unwrap_or_default().0),
+        None => sample.pss?.0,
+    };
+    let besides = [sample.unmapped, sample.swap].map(|bytes| bytes.unwrap_or_default().0);
+    Some(Bytes(sum(besides).saturating_add(own)))
+}
+
 /// Folds heap samples into a [`HeapView`].
 #[derive(Clone, Debug, Default)]
 pub struct HeapFold {
@@ -186,8 +223,10 @@ pub struct HeapFold {
     end: Nanos,
     epoch: Option<Nanos>,
     memory: Series,
+    held: Series,
     pss: Series,
     rss: Series,
+    peak_rss: Option<Bytes>,
     cgroup: Series,
     cgroup_kernel: Series,
     footprint: Series,
@@ -205,6 +244,8 @@ pub struct HeapFold {
     occupancy: Option<f64>,
     last: Option<HeapSample>,
     malloc: Option<Malloc>,
+    highest: Bytes,
+    plateau: Option<Plateau>,
     rest: RestFold,
 }
 
@@ -223,7 +264,9 @@ impl Fold for HeapFold {
             .pss
             .map(|pss| Bytes(pss.0.saturating_add(sample.unmapped.unwrap_or_default().0)));
         self.memory.push(at, bytes(memory));
+        self.held.push(at, bytes(held(sample)));
         self.rss.push(at, bytes(sample.rss));
+        self.peak_rss = self.peak_rss.max(sample.peak_rss);
         self.cgroup.push(at, bytes(sample.cgroup));
         self.cgroup_kernel.push(at, bytes(sample.cgroup_kernel));
         self.footprint.push(at, bytes(sample.footprint));
@@ -244,6 +287,14 @@ impl Fold for HeapFold {
                 pieces: or_none(sample.malloc_pieces),
                 least_use: None,
             });
+        }
+        if let Some(memory) = memory {
+            self.highest = self.highest.max(memory);
+            if memory.0 as f64 >= self.highest.0 as f64 * HIGH {
+                let (anonymous, malloc) = (sample.pss_anon, self.malloc.clone());
+                let at = sample.time.since(first);
+                self.plateau = Some(Plateau { at, memory, anonymous, malloc });
+            }
         }
         let kept = self.malloc.as_ref().map(|malloc| malloc.returnable);
         self.rest.push(sample.time, sample.cpu, kept);
@@ -272,16 +323,22 @@ impl Fold for HeapFold {
     }
 
     fn view(&self) -> HeapView {
-        let malloc = self.malloc.as_ref().map(|malloc| Malloc {
+        let with_use = |malloc: &Malloc| Malloc {
             least_use: self.rest.least_use(Bytes(malloc.returnable.0.div_ceil(2))),
             ..malloc.clone()
+        };
+        let plateau = self.plateau.as_ref().map(|plateau| Plateau {
+            malloc: plateau.malloc.as_ref().map(with_use),
+            ..plateau.clone()
         });
         HeapView {
             samples: self.samples,
             duration: self.end.since(self.first.unwrap_or_default()),
             memory: self.memory.summary(),
+            held: self.held.summary(),
             pss: self.pss.summary(),
             rss: self.rss.summary(),
+            peak_rss: self.peak_rss,
             cgroup: self.cgroup.summary(),
             cgroup_kernel: self.cgroup_kernel.summary(),
             footprint: self.footprint.summary(),
@@ -298,7 +355,8 @@ impl Fold for HeapFold {
             unmerged_pages: self.unmerged_pages.value(),
             aborted_groups: self.aborted_groups.value(),
             last: self.last.clone(),
-            malloc,
+            malloc: self.malloc.as_ref().map(with_use),
+            plateau,
         }
     }
 }
@@ -487,6 +545,52 @@ mod tests {
         assert_eq!((summary.mean, summary.peak, summary.last), (370.0, 400.0, 50.0));
         assert_eq!(summary.points[2], (10.0, 50.0));
         assert_eq!((view.samples, view.duration), (3, Nanos(10_000_000_000)));
+    }
+
+    /// A program that ends gives most back before its last sample.
+    #[test]
+    fn the_plateau_is_the_last_time_that_memory_was_high() {
+        let sample = |seconds, bytes, malloc: Option<&str>| HeapSample {
+            pss: Some(Bytes(bytes)),
+            pss_anon: Some(Bytes(bytes - 1)),
+            malloc: malloc.map(str::to_owned),
+            malloc_pieces: Some(Bytes(bytes / 2)),
+            ..at(seconds)
+        };
+        let view = fold([
+            sample(1, 50, Some("a")),
+            sample(2, 100, Some("b")),
+            sample(3, 91, None),
+            sample(4, 89, Some("c")),
+            sample(5, 10, Some("d")),
+        ]);
+        let plateau = view.plateau.as_ref().unwrap();
+        assert_eq!((plateau.at, plateau.memory), (Nanos(2_000_000_000), Bytes(91)));
+        assert_eq!(plateau.anonymous, Some(Bytes(90)));
+        assert_eq!(plateau.malloc.as_ref().map(|malloc| malloc.pieces), Some(Bytes(50)));
+        assert_eq!(view.malloc.as_ref().map(|malloc| malloc.name.as_str()), Some("d"));
+        assert_eq!(view.as_of(plateau.at), Some("as of 2.0 s of 4.0 s".into()));
+        assert_eq!(view.as_of(view.duration), None);
+    }
+
+    #[test]
+    fn what_is_held_leaves_files_out_and_has_what_is_in_swap() {
+        let bytes = |bytes| Some(Bytes(bytes));
+        let sample = HeapSample { pss: bytes(100), ..at(1) };
+        assert_eq!((held(&sample), held(&at(1))), (bytes(100), None));
+        let parts = HeapSample { pss_anon: bytes(20), pss_shmem: bytes(3), ..sample };
+        assert_eq!(held(&parts), bytes(23));
+        let swapped = HeapSample { swap: bytes(7), unmapped: bytes(1), ..parts };
+        assert_eq!(held(&swapped), bytes(31));
+    }
+
+    /// Samples of a program that maps and unmaps twice a second met none of its peaks.
+    #[test]
+    fn the_highest_resident_set_is_the_kernels() {
+        let sample =
+            |seconds, peak| HeapSample { peak_rss: Some(Bytes(peak)), ..at(seconds) };
+        assert_eq!(fold([sample(1, 5), sample(2, 9), at(3)]).peak_rss, Some(Bytes(9)));
+        assert_eq!(fold([at(1)]).peak_rss, None);
     }
 
     #[test]

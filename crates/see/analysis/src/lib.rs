@@ -13,6 +13,7 @@ pub mod extents;
 pub mod faults;
 pub mod findings;
 pub mod fragmentation;
+pub mod growth;
 pub mod heap;
 pub mod heat;
 pub mod hugepages;

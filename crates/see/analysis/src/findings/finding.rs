@@ -22,8 +22,8 @@ pub enum Stake {
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`, `faults`,
-    /// `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
+    /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`, `growth`,
+    /// `faults`, `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,
@@ -78,6 +78,11 @@ impl RecordedViews<'_> {
             Some(meta) if meta.command.is_empty() && self.lives => format!("-p {}", meta.pid),
             _ => self.restart_command(),
         }
+    }
+
+    /// Whether it was seen to end: what it held in its last moments it was giving back as it ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.meta.is_some_and(|meta| meta.exit_status.is_some() || meta.exit_signal.is_some())
     }
 
     /// How a program is started again, for what cannot be done to one that runs.

@@ -3,7 +3,7 @@
 
 use pagemill_model::event::HeapSample;
 use pagemill_model::recording::NotMeasured;
-use pagemill_model::{Bytes, units};
+use pagemill_model::{Bytes, Nanos, units};
 
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, size, time};
 use crate::heap::{HeapView, Malloc, Summary};
@@ -54,11 +54,47 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     }]
 }
 
+/// What was so at a moment: memory, anonymous memory in it, and what the program's own malloc had said by then.
+#[derive(Clone, Copy)]
+struct Moment<'a> {
+    at: Nanos,
+    memory: f64,
+    anonymous: Option<Bytes>,
+    malloc: Option<&'a Malloc>,
+}
+
+/// The end and, of a program that was seen to end, the last time that its memory was high: which has more at stake.
+fn moment<'a>(
+    seen: &RecordedViews<'_>,
+    view: &'a HeapView,
+    stake: impl Fn(&Moment<'a>) -> f64,
+) -> Option<Moment<'a>> {
+    let end = Moment {
+        at: view.duration,
+        memory: view.memory.as_ref()?.last,
+        anonymous: view.last.as_ref()?.pss_anon,
+        malloc: view.malloc.as_ref(),
+    };
+    let plateau = view.plateau.as_ref().filter(|_| seen.has_ended()).map(|plateau| Moment {
+        at: plateau.at,
+        memory: plateau.memory.0 as f64,
+        anonymous: plateau.anonymous,
+        malloc: plateau.malloc.as_ref(),
+    });
+    Some(plateau.filter(|plateau| stake(plateau) > stake(&end)).unwrap_or(end))
+}
+
+/// What malloc keeps at most of memory.
+fn kept(moment: &Moment<'_>) -> f64 {
+    let of = |malloc: &Malloc| malloc.returnable.0.saturating_add(malloc.pieces.0) as f64;
+    moment.malloc.map_or(0.0, of).min(moment.memory)
+}
+
 /// That the program's own malloc keeps memory free, and why it does not go back.
 fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
-    let (malloc, memory) = (view.malloc.as_ref()?, view.memory.as_ref()?.last);
-    let Malloc { name, at, heap, returnable, pieces, least_use, .. } = malloc;
-    let kept = (returnable.0.saturating_add(pieces.0) as f64).min(memory);
+    let moment = moment(seen, view, kept)?;
+    let Malloc { name, at, heap, returnable, pieces, least_use, .. } = moment.malloc?;
+    let (kept, memory) = (kept(&moment), moment.memory);
     if kept < LEAST || kept < memory * PART {
         return None;
     }
@@ -86,7 +122,7 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
         ),
         None => "; run --trim has them given back when a program rests, which was not seen".into(),
     };
-    let as_of = view.malloc_as_of().map_or(String::new(), |as_of| format!(" ({as_of})"));
+    let as_of = view.as_of(*at).map_or(String::new(), |as_of| format!(" ({as_of})"));
     Some(Finding {
         subject: "malloc-free",
         text: format!(
@@ -116,9 +152,16 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
 fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     let mut missing = seen.meta?.not_measured.iter();
     missing.find(|missing| missing.what == NotMeasured::PYMALLOC)?;
-    let (last, memory) = (view.last.as_ref()?, view.memory.as_ref()?.last);
-    let malloc = view.malloc.as_ref().map_or(0, |malloc| malloc.heap.0);
-    let beside = last.pss_anon?.0.saturating_sub(malloc) as f64;
+    let heap = |moment: &Moment<'_>| moment.malloc.map_or(0, |malloc| malloc.heap.0);
+    let beside = |moment: &Moment<'_>| {
+        moment.anonymous.map_or(0, |bytes| bytes.0.saturating_sub(heap(moment))) as f64
+    };
+    let moment = moment(seen, view, beside)?;
+    let (beside, malloc, memory) = (beside(&moment), heap(&moment), moment.memory);
+    let when = match view.as_of(moment.at) {
+        Some(as_of) => format!(", {as_of}"),
+        None => " at the end".to_owned(),
+    };
     if beside < LEAST || beside < memory * PART {
         return None;
     }
@@ -132,9 +175,9 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
             size(memory as u64)
         ),
         evidence: match malloc {
-            0 => "anonymous memory at the end; its malloc was not read".to_owned(),
+            0 => format!("anonymous memory{when}; its malloc was not read"),
             malloc => {
-                format!("anonymous memory at the end less {} of its malloc's heap", size(malloc))
+                format!("anonymous memory less {} of its malloc's heap{when}", size(malloc))
             }
         },
         next: format!("pagemill advise --levers 'no pymalloc' {}", seen.restart_command()),

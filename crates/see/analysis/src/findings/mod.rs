@@ -18,6 +18,7 @@ mod cold;
 mod faults;
 mod finding;
 mod fragmentation;
+mod growth;
 mod heap;
 mod huge;
 mod sparse;
@@ -69,6 +70,7 @@ pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
     let mut found = Vec::new();
     found.extend(cold::find(seen));
     found.extend(sparse::find(seen));
+    found.extend(growth::find(seen));
     found.extend(heap::find(seen));
     found.extend(faults::find(seen));
     found.extend(huge::find(seen));

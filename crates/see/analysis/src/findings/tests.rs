@@ -622,6 +622,48 @@ fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
     assert_eq!(told(NotMeasured::CHILDREN, 180), []);
 }
 
+/// "6.5 MiB of 10.6 MiB at the end" was told of an interpreter that held 115 until it tore itself down.
+#[test]
+fn of_a_program_that_ended_it_is_told_what_was_kept_while_it_worked() {
+    let told = |exit_status, what: &str| {
+        let bytes = |mib: u64| Some(Bytes(mib * MIB));
+        let sample = |time: u64, memory: u64, kept: u64| {
+            Event::Heap(Box::new(HeapSample {
+                time: Nanos(time * 100_000_000),
+                pid: Some(7),
+                pss: bytes(memory),
+                pss_anon: bytes(memory - 2),
+                malloc: Some("glibc's malloc".into()),
+                malloc_heap: bytes(5),
+                malloc_pieces: bytes(kept),
+                ..HeapSample::default()
+            }))
+        };
+        let mut fold = HeapFold::default();
+        let events = [sample(0, 125, 0), sample(30, 122, 80), sample(34, 60, 9), sample(36, 16, 6)];
+        events.iter().for_each(|event| fold.event(event));
+        let view = fold.view();
+        let mut meta = Meta { command: vec!["python3".into()], exit_status, ..Meta::default() };
+        meta.lacks(what, "for a reason");
+        let seen =
+            RecordedViews { heap: Some(&view), meta: Some(&meta), ..RecordedViews::default() };
+        let find = |subject| {
+            let found = conclude(&seen).findings;
+            found.into_iter().find(|finding| finding.subject == subject)
+        };
+        (find("pymalloc"), find("malloc-free").unwrap())
+    };
+    let (arenas, malloc) = told(Some(0), NotMeasured::PYMALLOC);
+    let arenas = arenas.unwrap();
+    assert!(arenas.text.contains("115.0 MiB of 122.0 MiB"), "{}", arenas.text);
+    assert!(arenas.evidence.ends_with("heap, as of 3.0 s of 3.6 s"), "{}", arenas.evidence);
+    assert!(malloc.text.starts_with("80.0 MiB of 122.0 MiB of memory are free (as of 3.0 s"));
+    // Of one that goes on, what it has now counts.
+    let (arenas, malloc) = told(None, NotMeasured::PYMALLOC);
+    assert!(arenas.unwrap().text.contains("9.0 MiB of 16.0 MiB"));
+    assert!(malloc.text.starts_with("6.0 MiB of 16.0 MiB of memory are free, and"));
+}
+
 /// What a program freed in the last second was not known, and nobody was told.
 #[test]
 fn what_malloc_said_before_the_end_is_told_with_its_time() {

@@ -1,7 +1,8 @@
 //! The two sentences that stand first: why memory is what it is, and whether page faults stall the program.
 
+use pagemill_analysis::growth::steady;
 use pagemill_model::recording::Meta;
-use pagemill_model::{Bytes, FaultSetup, Nanos};
+use pagemill_model::{Bytes, FaultSetup, HeapSample, Nanos};
 
 use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
@@ -71,7 +72,9 @@ pub fn memory_sentence(state: &State) -> Option<Sentence> {
             return Some(Sentence { text, alert: false });
         }
         text += &format!(", {} live: it is what the program holds", size(live));
-        return Some(Sentence { text, alert: false });
+        let grows = grows(state);
+        text += grows.as_ref().map_or("", |grows| &grows.text);
+        return Some(Sentence { text, alert: grows.is_some_and(|grows| grows.alert) });
     }
     if let Some(malloc) = &state.memory.malloc {
         let name = malloc.malloc.as_deref().unwrap_or_default();
@@ -111,16 +114,51 @@ pub fn memory_sentence(state: &State) -> Option<Sentence> {
             text += &format!("; {} of it not touched in {}", size(cold), time(window));
         }
     }
-    if let Some(highest) = state.memory.history.highest().filter(|highest| *highest > 0.0) {
-        let below = 1.0 - all as f64 / highest;
-        text += &match below {
-            below if below >= 0.05 => format!("; {} below its peak", percent(below)),
-            _ if size(all) == size(highest as u64) => "; at its peak".to_owned(),
-            // The largest value stands beside it, and is another one.
-            _ => format!("; near its peak of {}", size(highest as u64)),
-        };
+    let grows = grows(state);
+    match &grows {
+        Some(grows) => text += &grows.text,
+        None => text += &from_its_peak(state, sample, all).unwrap_or_default(),
     }
-    Some(Sentence { text, alert: false })
+    Some(Sentence { text, alert: grows.is_some_and(|grows| grows.alert) })
+}
+
+/// That it has grown steadily until now, as the end of a sentence.
+fn grows(state: &State) -> Option<Sentence> {
+    /// Who grows for a shorter time sets itself up, as likely as not.
+    const LONG: f64 = 30.0;
+    let since = Nanos(state.now.0.saturating_sub(MINUTE.0));
+    let growth = steady(&state.memory.held.since(since))?;
+    if growth.seconds() < ENOUGH.seconds() {
+        return None;
+    }
+    let text = format!(
+        "; it grew by {} a second for {}, steadily, and gave nothing back",
+        size(growth.rate() as u64),
+        time(Nanos((growth.seconds() * 1e9) as u64))
+    );
+    Some(Sentence { text, alert: growth.seconds() >= LONG })
+}
+
+/// How far it is below its highest, as the end of a sentence. What lay between two looks the kernel knows, of the
+/// resident set.
+fn from_its_peak(state: &State, sample: &HeapSample, all: u64) -> Option<String> {
+    /// A part below which it is the same, and bytes.
+    const APART: f64 = 0.05;
+    const LEAST: u64 = 1 << 20;
+    if let Some((Bytes(now), Bytes(peak))) = sample.rss.zip(sample.peak_rss) {
+        let below = peak.saturating_sub(now);
+        if below >= LEAST && below as f64 >= APART * peak as f64 {
+            let share = percent(below as f64 / peak as f64);
+            return Some(format!("; {share} below its highest so far, {} resident", size(peak)));
+        }
+    }
+    let highest = state.memory.history.highest().filter(|highest| *highest > 0.0)?;
+    Some(match 1.0 - all as f64 / highest {
+        below if below >= APART => format!("; {} below its peak", percent(below)),
+        _ if size(all) == size(highest as u64) => "; at its peak".to_owned(),
+        // The largest value stands beside it, and is another one.
+        _ => format!("; near its peak of {}", size(highest as u64)),
+    })
 }
 
 /// Whether it uses so little of a CPU that `run --trim` would trim it; of a program that is not known to work, too.
@@ -252,6 +290,54 @@ mod tests {
         assert!(says(200).ends_with("; at its peak"));
         assert!(says(198).ends_with("; near its peak of 200.0 MiB"));
         assert!(says(150).ends_with(" below its peak"));
+    }
+
+    /// "at its peak" was said of 135 KiB: looked at each second, a program that fills and frees 32 MiB twice a second
+    /// was never met at its peak.
+    #[test]
+    fn a_peak_between_two_looks_is_the_kernels() {
+        let says = |rss: u64, peak: Option<u64>| {
+            let sample = HeapSample {
+                rss: Some(Bytes(rss << 10)),
+                peak_rss: peak.map(|peak| Bytes(peak << 10)),
+                ..HeapSample::default()
+            };
+            memory_says(&state(sample)).unwrap().text
+        };
+        let below = says(1600, Some(33 << 10));
+        assert!(below.ends_with("; 95 % below its highest so far, 33.0 MiB resident"), "{below}");
+        assert!(says(32 << 10, Some(33 << 10)).ends_with("; at its peak"));
+        assert!(says(600, Some(1600)).ends_with("; at its peak"), "a library more or less");
+        assert!(says(1600, None).ends_with("; at its peak"));
+    }
+
+    /// "at its peak" was all that was said of a leak of 23 MiB a second.
+    #[test]
+    fn who_grows_steadily_is_said_to_and_by_how_much_a_second() {
+        let says = |seconds: u64, until: u64| {
+            let mut state = State::default();
+            for second in 1..=seconds {
+                let mib = 25 + 23 * second.min(until);
+                let sample = HeapSample {
+                    time: Nanos(second * 1_000_000_000),
+                    pss: Some(Bytes(mib * MIB)),
+                    pss_anon: Some(Bytes(mib * MIB)),
+                    ..HeapSample::default()
+                };
+                state.event(&Event::Heap(Box::new(sample)), &Meta::default());
+            }
+            let Sentence { text, alert } = memory_says(&state).unwrap();
+            (text, alert)
+        };
+        let (text, alert) = says(9, 9);
+        let expected = "; it grew by 23.0 MiB a second for 8.0 s, steadily, and gave nothing back";
+        assert!(text.ends_with(expected) && !alert, "{text}");
+        let (text, alert) = says(100, 100);
+        assert!(text.contains("by 23.0 MiB a second for 60.0 s, steadily") && alert, "{text}");
+        for (seconds, until) in [(3, 3), (9, 6), (60, 20)] {
+            let (text, alert) = says(seconds, until);
+            assert!(text.ends_with("; at its peak") && !alert, "{seconds} {until}: {text}");
+        }
     }
 
     #[test]

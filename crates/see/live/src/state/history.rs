@@ -38,6 +38,13 @@ impl History {
         self.points.last().map(|(_, value)| *value)
     }
 
+    /// The points from `since` on: seconds after that, value.
+    pub fn since(&self, since: Nanos) -> Vec<(f64, f64)> {
+        let from = self.points.partition_point(|(time, _)| *time < since);
+        let points = self.points[from..].iter();
+        points.map(|(time, value)| (time.since(since).seconds(), *value)).collect()
+    }
+
     /// The highest point.
     pub fn highest(&self) -> Option<f64> {
         self.points.iter().map(|(_, value)| *value).reduce(f64::max)
@@ -93,5 +100,6 @@ mod tests {
         assert_eq!(history.columns(3), [7.0, 7.0, 2.0]);
         assert_eq!(history.columns(0), Vec::<f64>::new());
         assert_eq!(History::default().columns(5), Vec::<f64>::new());
+        assert_eq!(history.since(Nanos(1)), [(0.0, 7.0), (9e-9, 2.0)]);
     }
 }

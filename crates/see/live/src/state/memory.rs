@@ -1,5 +1,6 @@
 //! How much memory the process has, by the kernel's accounting and by its heap's.
 
+use pagemill_analysis::heap::held;
 use pagemill_model::{Bytes, Event, HeapSample, Nanos};
 
 use super::history::History;
@@ -13,6 +14,8 @@ pub struct Memory {
     pub malloc: Option<HeapSample>,
     /// Memory over time, bytes.
     pub history: History,
+    /// What of it only the program can give back over time, bytes.
+    pub held: History,
     /// What is live in the heap over time, bytes.
     pub live: History,
     /// The part of a CPU that the process used between the last two looks that tell.
@@ -30,6 +33,9 @@ impl Memory {
         let Event::Heap(sample) = event else { return };
         if let Some(bytes) = memory(sample) {
             self.history.add(sample.time, bytes as f64);
+        }
+        if let Some(Bytes(held)) = held(sample) {
+            self.held.add(sample.time, held as f64);
         }
         if let Some(Bytes(live)) = sample.live {
             self.live.add(sample.time, live as f64);

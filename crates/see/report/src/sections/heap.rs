@@ -104,6 +104,7 @@ impl Section for HeapView {
             ("helper_cpu_ns", nanos(view.helper_cpu)),
             ("ksmd_cpu_share_ns", nanos(view.ksmd_cpu)),
             ("compact_ns", nanos(view.compact)),
+            ("peak_rss_bytes", view.peak_rss.map(|bytes| bytes.0)),
             ("passes", view.passes),
             ("unmerged_pages", view.unmerged_pages),
             ("aborted_groups", view.aborted_groups),
@@ -227,11 +228,26 @@ fn memory(view: &HeapView) -> Vec<Vec<String>> {
             rows.push(vec![name.to_owned(), size(*mean), size(*peak), size(*last)]);
         }
     }
+    if let Some(peak) = missed_peak(view) {
+        rows.push(vec![MISSED.into(), String::new(), peak.to_string(), String::new()]);
+    }
     if let Some(Summary { mean, peak, last, .. }) = &view.score {
         let score = |value: &f64| format!("{value:.2}");
         rows.push(vec!["fragmentation score".into(), score(mean), score(peak), score(last)]);
     }
     rows
+}
+
+/// What the highest resident set is called that no sample met.
+const MISSED: &str = "  highest of its life";
+
+/// The highest resident set of the process's life by the kernel, if it is well above that of the samples: it lay
+/// between two of them, or before the first.
+fn missed_peak(view: &HeapView) -> Option<Bytes> {
+    const PART: f64 = 1.05;
+    const LEAST: f64 = 1024.0 * 1024.0;
+    let (peak, sampled) = (view.peak_rss?, view.rss.as_ref()?.peak);
+    (peak.0 as f64 >= (sampled * PART).max(sampled + LEAST)).then_some(peak)
 }
 
 /// The lines of the chart: MiB over seconds.
@@ -320,4 +336,31 @@ fn rows(pauses: &Pauses) -> Vec<Vec<String>> {
         row("longest of the heap's life, before this recording", life.to_string());
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::{Event, Fold as _, HeapSample};
+
+    use super::*;
+
+    #[test]
+    fn a_peak_that_no_sample_met_stands_below_that_of_the_samples() {
+        let told = |peak: u64| {
+            let mut fold = HeapFold::default();
+            let sample = HeapSample {
+                rss: Some(Bytes(2 << 20)),
+                peak_rss: Some(Bytes(peak)),
+                ..HeapSample::default()
+            };
+            fold.event(&Event::Heap(Box::new(sample)));
+            let view = fold.view();
+            assert_eq!(view.json()["peak_rss_bytes"], peak);
+            let row = view.text().lines().find(|line| line.starts_with(MISSED)).map(str::to_owned);
+            row.map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(told(33 << 20).as_deref(), Some("highest of its life 33.0 MiB"));
+        assert_eq!(told(2 << 20), None);
+        assert_eq!(told(5 << 19), None);
+    }
 }
