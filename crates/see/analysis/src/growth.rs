@@ -35,6 +35,8 @@ pub struct Growth {
     pub from: f64,
     /// Until when, s: the last point.
     pub until: f64,
+    /// The most that a value was below an earlier one, bytes.
+    pub given_back: f64,
 }
 
 impl Growth {
@@ -66,12 +68,13 @@ pub fn steady(points: &[(f64, f64)]) -> Option<Growth> {
     if last.1 - levels[LATEST] < LEAST.max(highest * PART) {
         return None;
     }
+    let given_back = given_back(points);
     (0..=LATEST).find_map(|begin| {
         let bytes = last.1 - levels[begin];
         let from = points.partition_point(|point| point.0 < bound(begin));
-        let (even, points) = (is_even(&levels[begin..]), &points[from..]);
-        let goes_on = !gives_back(points, bytes) && !has_ended(points, bytes);
-        (even && goes_on).then_some(Growth { bytes, from: bound(begin), until: last.0 })
+        let keeps = given_back <= bytes * GIVEN_BACK;
+        let steady = keeps && is_even(&levels[begin..]) && !has_ended(&points[from..], bytes);
+        steady.then_some(Growth { bytes, from: bound(begin), until: last.0, given_back })
     })
 }
 
@@ -85,12 +88,14 @@ fn is_even(levels: &[f64]) -> bool {
     least > 0.0 && least * UNEVEN >= median && most <= median * UNEVEN
 }
 
-fn gives_back(points: &[(f64, f64)], bytes: f64) -> bool {
+/// The most that a value is below an earlier one.
+fn given_back(points: &[(f64, f64)]) -> f64 {
     let mut highest = f64::MIN;
-    points.iter().any(|(_, value)| {
+    let below = points.iter().map(|(_, value)| {
         highest = highest.max(*value);
-        highest - value > bytes * GIVEN_BACK
-    })
+        highest - value
+    });
+    below.fold(0.0, f64::max)
 }
 
 /// Whether it has not risen for longer than ever before, by far.

@@ -587,8 +587,7 @@ mod tests {
     /// Samples of a program that maps and unmaps twice a second met none of its peaks.
     #[test]
     fn the_highest_resident_set_is_the_kernels() {
-        let sample =
-            |seconds, peak| HeapSample { peak_rss: Some(Bytes(peak)), ..at(seconds) };
+        let sample = |seconds, peak| HeapSample { peak_rss: Some(Bytes(peak)), ..at(seconds) };
         assert_eq!(fold([sample(1, 5), sample(2, 9), at(3)]).peak_rss, Some(Bytes(9)));
         assert_eq!(fold([at(1)]).peak_rss, None);
     }

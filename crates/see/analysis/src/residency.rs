@@ -56,6 +56,8 @@ pub(crate) struct Resident {
     pub touched: u64,
     /// When it was written last, if it was.
     pub written: Option<u64>,
+    /// The object is one or more allocations, and nothing of them lives in the page: what does is another's.
+    pub freed: bool,
 }
 
 /// What the pages come to.
@@ -78,11 +80,12 @@ pub(crate) struct Sparse {
     pub live: u64,
 }
 
-/// What is live in a page: bytes, and the object with most of them.
+/// What is live in a page: bytes, the object with most of them, and whether any are of the one that was touched last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Live {
     bytes: u64,
     most: (u64, usize),
+    own: bool,
 }
 
 /// Of pages of `page` bytes and of the allocations at the end, each with its object.
@@ -93,31 +96,36 @@ pub(crate) fn residency(
 ) -> Residency {
     let mut merged: FxHashMap<ProcessPage, (Resident, Live)> = FxHashMap::default();
     for one in pages {
-        let known = &mut merged.entry(one.at).or_insert((one, Live::default())).0;
+        let begin = || (Resident { freed: one.allocated, ..one }, Live::default());
+        let known = &mut merged.entry(one.at).or_insert_with(begin).0;
         let latest = if one.touched >= known.touched { one } else { *known };
+        // Until it is known that something of it lives.
+        let freed = if one.touched >= known.touched { one.allocated } else { known.freed };
         *known = Resident {
+            freed,
             allocated: known.allocated || one.allocated,
             written: known.written.max(one.written),
             ..latest
         };
     }
     for (ProcessAddress { pid, address: start }, end, object) in allocations {
-        let covered = |number: u64, live: &mut Live| {
+        let covered = |number: u64, (one, live): &mut (Resident, Live)| {
             let bytes = end.min((number + 1).saturating_mul(page)) - start.max(number * page);
             live.bytes = live.bytes.saturating_add(bytes);
             live.most = live.most.max((bytes, object));
+            live.own |= one.object == object;
         };
         let numbers = start / page..end.div_ceil(page);
         if numbers.end - numbers.start > merged.len() as u64 {
             // Most of what was asked for was never touched.
             let of =
                 merged.iter_mut().filter(|(at, _)| at.pid == pid && numbers.contains(&at.vpn.0));
-            of.for_each(|(at, (_, live))| covered(at.vpn.0, live));
+            of.for_each(|(at, page)| covered(at.vpn.0, page));
             continue;
         }
         for number in numbers {
-            if let Some((_, live)) = merged.get_mut(&ProcessPage::new(pid, number)) {
-                covered(number, live);
+            if let Some(page) = merged.get_mut(&ProcessPage::new(pid, number)) {
+                covered(number, page);
             }
         }
     }
@@ -127,7 +135,7 @@ pub(crate) fn residency(
             all.free += 1;
             continue;
         }
-        all.pages.push(one);
+        all.pages.push(Resident { freed: one.freed && !live.own, ..one });
         if one.allocated && live.bytes <= page / SPARSE {
             let of = all.sparse.entry(live.most.1).or_default();
             of.pages += 1;
@@ -150,6 +158,7 @@ mod tests {
             allocated: object > 0,
             touched,
             written: None,
+            freed: false,
         }
     }
 
@@ -171,9 +180,11 @@ mod tests {
                 .map(|(from, to, object)| (ProcessAddress::new(Pid(7), from), to, object)),
             4096,
         );
-        let mut owners: Vec<_> = all.pages.iter().map(|one| (one.at.vpn.0, one.object)).collect();
+        let owner = |one: &Resident| (one.at.vpn.0, one.object, one.freed);
+        let mut owners: Vec<_> = all.pages.iter().map(owner).collect();
         owners.sort_unstable();
-        assert_eq!(owners, [(1, 2), (2, 1), (4, 0), (5, 2)]);
+        // What is live in the first page is of the object that was there before.
+        assert_eq!(owners, [(1, 2, true), (2, 1, false), (4, 0, false), (5, 2, false)]);
         assert_eq!(
             (all.free, all.sparse.len(), all.sparse[&2]),
             (1, 1, Sparse { pages: 1, live: 108 })

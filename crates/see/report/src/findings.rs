@@ -61,14 +61,46 @@ pub fn html(conclusions: &Conclusions, page: &mut Page) {
     } else {
         for (number, finding) in conclusions.findings.iter().enumerate() {
             let Finding { text, evidence, next, .. } = finding;
-            page.paragraph(&format!("{}. {text}.", number + 1));
-            page.paragraph(&format!("By: {evidence}.")).command(next);
+            page.prose(&format!("{}. {text}.", number + 1));
+            page.prose(&format!("By: {evidence}.")).command(next);
         }
     }
     for Inconclusive { what, why, next } in &conclusions.inconclusive {
-        page.paragraph(&format!("Could not tell {what}: {why}.")).command(next);
+        page.prose(&format!("Could not tell {what}: {why}.")).command(next);
     }
     if let Some(NotRecorded { what, next }) = &conclusions.not_recorded {
-        page.paragraph(&format!("Not recorded: {}.", what.join(", "))).command(next);
+        page.prose(&format!("Not recorded: {}.", what.join(", "))).command(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagemill_model::Bytes;
+
+    use super::*;
+
+    /// Backticks stood in the page as they are.
+    #[test]
+    fn names_of_functions_are_code_on_a_page_and_nothing_else_is() {
+        let finding = |text: &str| Finding {
+            subject: "cold",
+            text: text.into(),
+            evidence: "`main` <&>".into(),
+            next: "pagemill report `pwd`".into(),
+            stake: Stake::Memory(Bytes(1)),
+            share: 0.5,
+        };
+        let findings = vec![finding("1 MiB of `a<b>` (a.c:1) and `c` are"), finding("one ` alone")];
+        let mut page = Page::new("");
+        html(&Conclusions { findings, ..Conclusions::default() }, &mut page);
+        let page = page.finish();
+        for expected in [
+            "<p>1. 1 MiB of <code>a&lt;b&gt;</code> (a.c:1) and <code>c</code> are.</p>",
+            "<p>By: <code>main</code> &lt;&amp;&gt;.</p>",
+            "<p>2. one ` alone.</p>",
+            ">pagemill report `pwd`</pre>",
+        ] {
+            assert!(page.contains(expected), "{expected}: {page}");
+        }
     }
 }

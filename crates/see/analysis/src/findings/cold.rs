@@ -175,6 +175,8 @@ fn cold(
     Pages { all, before }: Pages,
 ) -> Option<Finding> {
     let EarlyPages { pages, since } = early(&object.last_touched, heat, before);
+    // Freed blocks of an allocator are no data: who keeps their pages is another finding.
+    let pages = pages.saturating_sub(early(&object.last_touched_freed, heat, before).pages);
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
     let sure = match object.kind.as_str() {

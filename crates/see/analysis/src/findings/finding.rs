@@ -10,6 +10,9 @@ use crate::heap::HeapView;
 use crate::heat::HeatView;
 use crate::hugepages::HugePageView;
 
+/// Who uses a smaller part of a CPU for a while rests, for `run --trim`.
+pub(super) const REST: f64 = 0.05;
+
 /// What could be gained at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stake {

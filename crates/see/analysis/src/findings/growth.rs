@@ -19,7 +19,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Option<Finding> {
     };
     let points: Vec<_> = held.points.iter().copied().take_while(|point| point.0 <= end).collect();
     let growth = steady(&points).filter(|growth| growth.seconds() >= SHORTEST)?;
-    let Growth { bytes, from, until } = growth;
+    let Growth { bytes, from, until, .. } = growth;
     let seconds = |seconds: f64| time((seconds * 1e9) as u64);
     let from_the_first = held.points.first().is_some_and(|first| from <= first.0);
     let span = match from_the_first {
@@ -29,10 +29,11 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Option<Finding> {
     Some(Finding {
         subject: "growth",
         text: format!(
-            "memory grew by {} in {span}, steadily{}, and nothing of it was given back: it leaks, or keeps all data \
-             that it makes",
+            "memory grew by {} in {span}, steadily{}, and {} of it was given back: it leaks, or keeps all data that it \
+             makes",
             size(bytes as u64),
             if seen.has_ended() { " until it ended" } else { "" },
+            if growth.given_back * 100.0 < bytes { "nothing" } else { "next to nothing" },
         ),
         evidence: format!(
             "{} a second in each part of that time, to {} at {}; {} of the largest",

@@ -5,15 +5,13 @@ use pagemill_model::event::HeapSample;
 use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Nanos, units};
 
-use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, size, time};
+use super::finding::{Finding, Inconclusive, REST, RecordedViews, Stake, percent, size, time};
 use crate::heap::{HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
 /// Nor is a smaller part of the footprint.
 const PART: f64 = 0.2;
-/// Who uses a smaller part of a CPU for a while rests, for `run --trim`.
-const REST: f64 = 0.05;
 
 /// The memory behind the heap that holds nothing of the program.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {

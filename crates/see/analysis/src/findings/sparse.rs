@@ -1,10 +1,12 @@
 //! Who keeps pages resident: pages of which little is live, by who allocated that, and why memory did not fall.
 
-use pagemill_model::Bytes;
 use pagemill_model::sums::sum;
 use pagemill_model::units::counted;
+use pagemill_model::{Bytes, HeapSample};
 
-use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
+use super::finding::{
+    Finding, Inconclusive, REST, RecordedViews, Stake, code, percent, size, time,
+};
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -97,22 +99,50 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let (bytes, share) = (seen.bytes(kept.free_pages), part(kept.free_pages));
     if bytes >= LEAST && share >= PART {
         let fell = if found.is_empty() { fell } else { String::new() };
+        let lever = for_whole_pages(seen);
         found.push(Finding {
             subject: "heap-free",
             text: format!(
-                "{fell}{} of pages were given back to the allocator, which may keep them for later (with glibc: \
-                 malloc_trim returns them to the system)",
-                size(bytes)
+                "{fell}{} of pages were given back to the allocator, which may keep them for later{}",
+                size(bytes),
+                lever.words
             ),
             evidence: format!(
                 "{} that held data and hold none at the end{lost}",
                 counted(kept.free_pages, "page", "pages")
             ),
-            next: format!("pagemill run --heap compact {}", seen.restart_command()),
+            next: format!("{} {}", lever.command, seen.restart_command()),
             stake: Stake::Memory(Bytes(bytes)),
             // The system may have them already: the allocator was not asked.
             share: share / 2.0,
         });
     }
     found
+}
+
+/// What has an allocator give whole pages back.
+pub(super) struct Lever {
+    words: &'static str,
+    pub(super) command: &'static str,
+}
+
+/// By whose malloc it is and whether the program rests, as far as that was seen.
+pub(super) fn for_whole_pages(seen: &RecordedViews<'_>) -> Lever {
+    let malloc = seen.heap.and_then(|view| view.malloc.as_ref());
+    let glibc = malloc.is_none_or(|malloc| malloc.name == HeapSample::GLIBC);
+    match malloc.and_then(|malloc| malloc.least_use) {
+        _ if !glibc => Lever {
+            words: ", and gives them back some time after, while it is asked for memory",
+            command: "pagemill advise",
+        },
+        Some(least) if least >= REST => Lever {
+            words: "; run --trim has them given back when a program rests, and this one did not",
+            command: "pagemill run --heap compact",
+        },
+        _ => Lever {
+            words: " (with glibc: malloc_trim returns them to the system, and run --trim calls it when the program \
+                    rests)",
+            command: "pagemill run --trim",
+        },
+    }
 }

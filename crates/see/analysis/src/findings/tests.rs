@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::accesses::AccessFold;
 use crate::faults::FaultFold;
-use crate::heap::HeapFold;
+use crate::heap::{HeapFold, HeapView};
 use crate::heat::{Bounds, HeatFold};
 use crate::objects::tests::One;
 
@@ -477,6 +477,45 @@ fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
     }
 }
 
+/// 4.4 MiB of freed blocks "could be swapped"; and a heap to start with was named where trimming gives whole pages back.
+#[test]
+fn freed_blocks_are_not_cold_and_their_whole_pages_are_for_trimming() {
+    // Of blocks of three quarters of a page the second of each pair is freed; where it began, the first one ends.
+    let (block, pairs) = (3 * PAGE / 4, 2048);
+    let at = |number: u64| HOT + number * block;
+    let mut events: Vec<Event> = (0..2 * pairs)
+        .map(|number| allocated(0, at(number), Some(block), 0x10 * (1 + number % 2)))
+        .collect();
+    events.extend(accessed(1000, HOT, 2 * pairs * block, true));
+    // Whole pages that are free, and something that is used to the end.
+    let whole = 20 * MIB;
+    events.extend(
+        (0..whole / block).map(|number| allocated(0, COLD + number * block, Some(block), 0x20)),
+    );
+    events.extend(accessed(1000, COLD, whole, true));
+    events.extend((0..pairs).map(|pair| allocated(2000, at(2 * pair + 1), None, 0)));
+    events.extend((0..whole / block).map(|number| allocated(2000, COLD + number * block, None, 0)));
+    let used = HOT + 2 * pairs * block;
+    for interval in 1..60 {
+        events.extend(accessed(interval * INTERVAL, used, MIB, false));
+    }
+    let found = findings_of(&events);
+    let named =
+        |name: &str| found.iter().any(|one| one.subject == "cold" && one.text.contains(name));
+    assert!(!named("0x20"), "{found:?}");
+    let free = found.iter().find(|one| one.subject == "heap-free").unwrap();
+    assert_eq!(free.next, "pagemill run --trim -- CMD");
+    assert!(free.text.contains("run --trim calls it when the program rests"), "{}", free.text);
+    let lever = |malloc: &str, work: u64| {
+        let view = heap_of_malloc(malloc, 0, 0, Some(work));
+        let seen = RecordedViews { heap: Some(&view), ..RecordedViews::default() };
+        super::sparse::for_whole_pages(&seen).command
+    };
+    assert_eq!(lever("glibc's malloc", 0), "pagemill run --trim");
+    assert_eq!(lever("glibc's malloc", 7), "pagemill run --heap compact");
+    assert_eq!(lever("jemalloc", 0), "pagemill advise");
+}
+
 /// A compiler's driver took 1 MiB, and "nothing here is worth changing" was concluded of the compiler's 90.
 #[test]
 fn of_a_command_whose_work_others_did_nothing_is_concluded() {
@@ -532,6 +571,11 @@ fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
 /// What is concluded of a process of 200 MiB whose malloc holds so much in whole pages, and in pieces of pages, and
 /// that uses so many milliseconds of CPU time a tenth of a second; its CPU time is not known without.
 fn of_malloc(name: &str, returnable: u64, pieces: u64, work: Option<u64>) -> Conclusions {
+    let view = heap_of_malloc(name, returnable, pieces, work);
+    conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() })
+}
+
+fn heap_of_malloc(name: &str, returnable: u64, pieces: u64, work: Option<u64>) -> HeapView {
     let bytes = |mib: u64| Some(Bytes(mib * MIB));
     let sample = |number: u64| HeapSample {
         time: Nanos(5 + number * 100_000_000),
@@ -547,8 +591,7 @@ fn of_malloc(name: &str, returnable: u64, pieces: u64, work: Option<u64>) -> Con
     };
     let mut fold = HeapFold::default();
     (0..4).for_each(|number| fold.event(&Event::Heap(Box::new(sample(number)))));
-    let view = fold.view();
-    conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() })
+    fold.view()
 }
 
 /// Once, nothing was said to be worth changing of a process that was free memory of its malloc for nine tenths.

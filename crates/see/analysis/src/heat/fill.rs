@@ -144,24 +144,28 @@ impl<S: Symbols> HeatFold<S> {
             let &(object, at) = key;
             let allocated = matches!(identities[object], Identity::Allocation(..));
             let (touched, written) = (first.touched, first.written);
-            Resident { at, object, allocated, touched, written }
+            Resident { at, object, allocated, touched, written, freed: false }
         });
         let all = residency::residency(pages, self.names.objects.allocations(), self.page);
         let step = |time: u64| {
             let until = self.used_until.get((time / self.step) as usize).copied().unwrap_or(0);
             until.saturating_sub(1).max(time) / self.step
         };
-        let mut steps = vec![(BTreeMap::new(), BTreeMap::new()); objects.len()];
+        let mut steps = vec![[const { BTreeMap::new() }; 3]; objects.len()];
+        let count = |of: &mut BTreeMap<u64, u64>, time| *of.entry(step(time)).or_insert(0) += 1;
         for page in &all.pages {
-            let (touched, written) = &mut steps[place[page.object]];
-            *touched.entry(step(page.touched)).or_insert(0) += 1;
+            let [touched, freed, written] = &mut steps[place[page.object]];
+            count(touched, page.touched);
+            if page.freed {
+                count(freed, page.touched);
+            }
             if let Some(time) = page.written {
-                *written.entry(step(time)).or_insert(0) += 1;
+                count(written, time);
             }
         }
-        for (object, (touched, written)) in objects.iter_mut().zip(steps) {
-            object.last_touched = touched.into_iter().collect();
-            object.last_written = written.into_iter().collect();
+        for (object, steps) in objects.iter_mut().zip(steps) {
+            [object.last_touched, object.last_touched_freed, object.last_written] =
+                steps.map(|steps| steps.into_iter().collect());
         }
         let mut sites: BTreeMap<String, SparseSite> = BTreeMap::new();
         for (object, sparse) in &all.sparse {

@@ -69,6 +69,9 @@ pub struct ObjectHeat {
     /// which the interval of that touch ended.
     #[serde(default)]
     pub last_touched: Vec<LastUse>,
+    /// Those of them in which nothing of it lives, for it was freed: what keeps them is another's.
+    #[serde(default)]
+    pub last_touched_freed: Vec<LastUse>,
     /// Those of them that were written, likewise by the last write.
     #[serde(default)]
     pub last_written: Vec<LastUse>,
@@ -99,6 +102,7 @@ impl HeatView {
         };
         for object in &mut self.objects {
             ends(&mut object.last_touched);
+            ends(&mut object.last_touched_freed);
             ends(&mut object.last_written);
         }
     }

@@ -132,9 +132,10 @@ fn grows(state: &State) -> Option<Sentence> {
         return None;
     }
     let text = format!(
-        "; it grew by {} a second for {}, steadily, and gave nothing back",
+        "; it grew by {} a second for {}, steadily, and gave {} back",
         size(growth.rate() as u64),
-        time(Nanos((growth.seconds() * 1e9) as u64))
+        time(Nanos((growth.seconds() * 1e9) as u64)),
+        if growth.given_back * 100.0 < growth.bytes { "nothing" } else { "next to nothing" },
     );
     Some(Sentence { text, alert: growth.seconds() >= LONG })
 }

@@ -53,6 +53,20 @@ impl Page {
         self.element("p", text)
     }
 
+    /// A paragraph in which what stands between two backticks is code.
+    pub fn prose(&mut self, text: &str) -> &mut Self {
+        self.body.open("p", &[]);
+        let mut rest = text;
+        while let Some((before, (code, after))) =
+            rest.split_once('`').and_then(|(before, after)| Some((before, after.split_once('`')?)))
+        {
+            self.body.escaped(before).text("code", &[], code);
+            rest = after;
+        }
+        self.body.escaped(rest).close("p").raw("\n");
+        self
+    }
+
     /// Text in which line breaks and spaces matter: a command, a formula.
     pub fn preformatted(&mut self, text: &str) -> &mut Self {
         self.element("pre", text)

@@ -45,9 +45,13 @@ impl Markup {
 
     /// An element with a text in it.
     pub fn text(&mut self, name: &str, attributes: Attributes<'_>, text: &str) -> &mut Self {
-        self.open(name, attributes);
+        self.open(name, attributes).escaped(text).close(name)
+    }
+
+    /// A text within an element that has others, too.
+    pub fn escaped(&mut self, text: &str) -> &mut Self {
         self.0.push_str(&escape(text));
-        self.close(name)
+        self
     }
 
     /// What stands between elements: a line break, or what another writer of markup made.
