@@ -46,6 +46,7 @@ use figures::Bench;
 pub use html::render as page;
 pub use options::{FILE, NAME, Options, Runs};
 pub use report::{Influence, Line, Report, Score};
+pub(crate) use text::value;
 
 /// This experiment, among the others.
 pub(crate) const EXPERIMENT: TabledExperiment = TabledExperiment {

@@ -181,7 +181,7 @@ impl Scoreboard {
             self.claims.push(Entry {
                 source: colloid::SOURCE.name,
                 claim: words(&cell),
-                published: cell.published.map_or_else(String::new, terminal::number),
+                published: cell.published.map_or_else(String::new, colloid::value),
                 here: format!("not made: {why}"),
                 state: State::NotRunHere,
             });
@@ -222,10 +222,10 @@ impl Scoreboard {
             self.claims.push(Entry {
                 source: colloid::SOURCE.name,
                 claim: words(cell),
-                published: terminal::number(published),
+                published: colloid::value(published),
                 here: format!(
                     "{} modelled, {:+.1} %",
-                    terminal::number(cell.modelled),
+                    colloid::value(cell.modelled),
                     error * 100.0
                 ),
                 state: if close { State::Modelled } else { State::Differs },
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(states[..3], [State::Modelled, State::Differs, State::Differs]);
         assert!(states[3..].iter().all(|state| *state == State::NotRunHere), "{states:?}");
         assert!(
-            board.text().contains("published 1.8, here 1.2 modelled, -33.3 %"),
+            board.text().contains("published 1.800, here 1.200 modelled, -33.3 %"),
             "{}",
             board.text()
         );

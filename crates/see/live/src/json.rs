@@ -3,7 +3,7 @@
 use pagemill_model::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use crate::draw::sentences::{Sentence, faults_sentence, memory_sentence};
+use crate::draw::sentences::{Sentence, says};
 use crate::feed::Feed;
 use crate::state::State;
 use crate::state::faults::MINUTE;
@@ -16,7 +16,6 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
     let (meta, condition) = (feed.meta(), feed.condition());
     let sample = state.memory.last.as_ref();
     let bytes = |value: Option<Bytes>| value.map(|bytes| bytes.0);
-    let says = [memory_sentence(state), faults_sentence(state, meta)].into_iter().flatten();
     let lacks = feed.lacks().into_iter();
     json!({
         "pid": meta.pid,
@@ -25,7 +24,7 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
         "seconds": state.length().0 as f64 / 1e9,
         "condition": condition.words,
         "over": condition.over,
-        "says": says.map(|Sentence { text, .. }| text).collect::<Vec<_>>(),
+        "says": says(state, meta).map(|Sentence { text, .. }| text).collect::<Vec<_>>(),
         "memory": {
             "bytes": sample.and_then(memory),
             "anonymous_bytes": sample.and_then(|sample| bytes(sample.pss_anon)),
@@ -40,7 +39,7 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
             "unusable": state.machine.index(),
             "free_pages": state.machine.free_pages(),
             "huge_blocks": state.machine.huge_blocks(),
-            "pressure": around.pressure,
+            "pressure": around.pressure.filter(|_| !condition.over),
             "tiers": around.tiers,
         },
         "not_measured": lacks.map(|lack| json!({ "what": lack.what, "why": lack.why })).collect::<Vec<_>>(),
@@ -74,7 +73,7 @@ fn faults(state: &State) -> Value {
         "seconds": recent.seconds,
         "p50_ns": quantile(0.5),
         "p99_ns": quantile(0.99),
-        "max_ns": recent.times.max().map(|time| time.0),
+        "max_ns": recent.longest().map(|time| time.0),
         "stalls": state.faults.stalls(MINUTE, state.now).count(),
         "bursts": state.faults.bursts(state.now),
         "longest_ns": longest.map(|stall| stall.latency.0),

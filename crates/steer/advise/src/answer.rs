@@ -630,8 +630,8 @@ impl Advice {
                 })
             });
             let chart = BarChart {
-                title: format!("{} by lever", column(quantity)),
-                unit: "as it is = 1".into(),
+                title: format!("{} by lever, as it is = 1", column(quantity)),
+                unit: String::new(),
                 bars: bars.collect(),
                 reference: Some(1.0),
             };

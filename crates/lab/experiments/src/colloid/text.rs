@@ -112,17 +112,19 @@ pub(super) fn unique<T: PartialEq>(names: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
+/// A figure, wherever it is told with as many digits.
+pub(crate) fn value(value: f64) -> String {
+    if !value.is_finite() {
+        "not within the run".to_owned()
+    } else if value.abs() >= 1e6 {
+        format!("{:.2}M", value / 1e6)
+    } else {
+        format!("{value:.3}")
+    }
+}
+
 /// A cell with its error, shaded by how large the error is.
 pub(super) fn describe(cell: &Cell) -> String {
-    let value = |value: f64| {
-        if !value.is_finite() {
-            "not within the run".to_owned()
-        } else if value.abs() >= 1e6 {
-            format!("{:.2}M", value / 1e6)
-        } else {
-            format!("{value:.3}")
-        }
-    };
     match (cell.published, cell.error()) {
         (Some(published), Some(error)) => {
             let shade = match error.abs() {

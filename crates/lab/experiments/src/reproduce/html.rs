@@ -4,7 +4,7 @@ use super::measured::Figure;
 use super::summary::{Section, Summary, Table};
 use super::terminal;
 use crate::colloid;
-use crate::scoreboard::{Entry, STATES, Scoreboard};
+use crate::scoreboard::{Entry, STATES, Scoreboard, State};
 use crate::tabled::Outcomes;
 use pagemill_report::draw::chart::{Bar, BarChart, LineChart, Series};
 use pagemill_report::draw::html::Page;
@@ -56,11 +56,6 @@ fn render_board(page: &mut Page, board: &Scoreboard) {
     if all > 0 {
         page.paragraph(&format!("Targets of our own: {met} of {all} met."));
     }
-    let row = |entry: &&Entry| {
-        let word =
-            STATES.iter().find(|(state, _)| *state == entry.state).map_or("", |(_, word)| word);
-        [&entry.claim, &entry.published, &entry.here, word].map(str::to_owned).to_vec()
-    };
     page.heading("Every claim");
     let mut sources: Vec<&str> = Vec::new();
     for Entry { source, .. } in &board.claims {
@@ -69,10 +64,36 @@ fn render_board(page: &mut Page, board: &Scoreboard) {
         }
     }
     for source in sources {
-        let claims = board.claims.iter().filter(|entry| entry.source == source);
-        let rows: Vec<_> = claims.collect::<Vec<_>>().iter().map(row).collect();
-        page.heading_below(source).table(&["claim", "published", "here", "state"], &rows);
+        let claims: Vec<_> = board.claims.iter().filter(|entry| entry.source == source).collect();
+        // What became of a claim stands where a narrow screen shows it.
+        page.heading_below(source)
+            .table(&["state", "claim", "published", "here"], &claim_rows(&claims));
     }
+}
+
+/// A row each claim, and one for all that are not here for the same reason.
+fn claim_rows(claims: &[&Entry]) -> Vec<Vec<String>> {
+    /// So many with one reason are listed one by one.
+    const FEW: usize = 2;
+    let word =
+        |of: State| STATES.iter().find(|(state, _)| *state == of).map_or("", |(_, word)| *word);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut told: Vec<&str> = Vec::new();
+    for entry in claims {
+        let Entry { claim, published, here, state, .. } = entry;
+        let row = |claim: &str, published: &str| {
+            [word(*state), claim, published, here.as_str()].map(str::to_owned).to_vec()
+        };
+        let why = |other: &&&Entry| other.state == State::NotRunHere && other.here == *here;
+        let of: Vec<_> = claims.iter().filter(why).map(|other| other.claim.as_str()).collect();
+        if *state != State::NotRunHere || of.len() <= FEW {
+            rows.push(row(claim, published));
+        } else if !told.contains(&here.as_str()) {
+            told.push(here);
+            rows.push(row(&of.join("; "), &format!("{} claims", of.len())));
+        }
+    }
+    rows
 }
 
 /// The rule of [`super::verdict`] in a paragraph.
@@ -188,6 +209,35 @@ mod tests {
             assert!(html.contains(wanted), "{wanted:?} is missing");
         }
         assert_eq!(html.matches("<figure").count(), 3, "two bar charts and a timeline");
+    }
+
+    /// Sixteen rows said that their figure is not among those of the run, and all states stood off a narrow screen.
+    #[test]
+    fn claims_that_are_not_here_for_one_reason_are_one_row_and_the_state_stands_first() {
+        let entry = |claim: &str, here: &str, state| Entry {
+            source: "Moca",
+            claim: claim.into(),
+            published: "1.800".into(),
+            here: here.into(),
+            state,
+        };
+        let none = "not made: no figure";
+        let claims = [
+            entry("a", none, State::NotRunHere),
+            entry("b", "1.1", State::Differs),
+            entry("c", none, State::NotRunHere),
+            entry("d", none, State::NotRunHere),
+            entry("e", "not measured: no root", State::NotRunHere),
+            entry("f", none, State::Differs),
+        ];
+        let rows = claim_rows(&claims.iter().collect::<Vec<_>>());
+        let expected = [
+            ["not run here", "a; c; d", "3 claims", none],
+            ["differs", "b", "1.800", "1.1"],
+            ["not run here", "e", "1.800", "not measured: no root"],
+            ["differs", "f", "1.800", none],
+        ];
+        assert_eq!(rows, expected.map(|row| row.map(str::to_owned).to_vec()));
     }
 
     #[test]

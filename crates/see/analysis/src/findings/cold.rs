@@ -125,10 +125,13 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
 
 /// Whether its pages are those of a file that is stored somewhere.
 fn is_file(object: &ObjectHeat) -> bool {
+    object.kind == "mapping" && is_stored(&object.name)
+}
+
+/// Whether a mapping of this name is of a file that is stored somewhere, and not in memory alone.
+pub fn is_stored(name: &str) -> bool {
     let in_memory = ["/memfd:", "/dev/shm/", "/dev/zero", "/SYSV"];
-    object.kind == "mapping"
-        && object.name.starts_with('/')
-        && !in_memory.iter().any(|prefix| object.name.starts_with(prefix))
+    name.starts_with('/') && !in_memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The pages of a recording that are resident, and the step before which is early.

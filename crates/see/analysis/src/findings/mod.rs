@@ -23,6 +23,7 @@ mod heap;
 mod huge;
 mod sparse;
 
+pub use cold::is_stored;
 pub use finding::{Finding, Inconclusive, RecordedViews, Stake};
 pub use huge::BloatFold;
 

@@ -477,7 +477,7 @@ fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
     }
 }
 
-/// 4.4 MiB of freed blocks "could be swapped"; and a heap to start with was named where trimming gives whole pages back.
+/// 4.4 MiB of freed blocks "could be swapped"; and another heap was named where trimming gives whole pages back.
 #[test]
 fn freed_blocks_are_not_cold_and_their_whole_pages_are_for_trimming() {
     // Of blocks of three quarters of a page the second of each pair is freed; where it began, the first one ends.

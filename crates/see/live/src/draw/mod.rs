@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
 use crate::state::heat::{Cell, Region};
 use crate::state::memory::memory;
-use sentences::{Sentence, faults_sentence, memory_sentence, percent, size, time};
+use sentences::{Sentence, percent, says, size, time};
 use theme::{Age, Theme};
 
 /// Ten seconds.
@@ -95,9 +95,7 @@ pub struct FrameContext<'a> {
 pub fn screen(state: &State, look: &FrameContext<'_>) -> Vec<Line<'static>> {
     let (columns, rows) = (usize::from(look.size.0.max(1)), usize::from(look.size.1.max(1)));
     let mut head = vec![header(state, look)];
-    for sentence in
-        [memory_sentence(state), faults_sentence(state, look.meta)].into_iter().flatten()
-    {
+    for sentence in says(state, look.meta) {
         head.extend(wrapped(&sentence, columns, look.theme));
     }
     let shown = Pane::ALL.into_iter().filter(|pane| !look.hidden.contains(pane));
@@ -230,7 +228,9 @@ fn below(text: impl Into<String>) -> Line<'static> {
 
 /// Why a pane has nothing to show: that of the first of these words that is not measured, or how to record it.
 fn absent(look: &FrameContext<'_>, words: &[&str], way: &str) -> Line<'static> {
-    let lacks = look.lacks.iter().find(|lacks| words.iter().any(|word| lacks.what.contains(word)));
+    // Who asked for memory is not how much there is.
+    let lacks = look.lacks.iter().filter(|lacks| lacks.what != NotMeasured::ALLOCATIONS);
+    let lacks = lacks.into_iter().find(|lacks| words.iter().any(|word| lacks.what.contains(word)));
     let why = lacks.map_or_else(|| format!("not recorded ({way})"), |lacks| lacks.why.clone());
     Line::styled(format!("  {}", printable(&why)), look.theme.faint())
 }
@@ -441,7 +441,7 @@ fn faults(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'s
             return "none".to_owned();
         }
         let at = |share: f64| recent.times.quantile(share).map_or_else(|| "-".into(), time);
-        let longest = recent.times.max().map_or_else(|| "-".into(), time);
+        let longest = recent.longest().map_or_else(|| "-".into(), time);
         let rate = recent.count as f64 / recent.seconds;
         format!("{rate:.0}/s  p50 {}  p99 {}  max {longest}", at(0.5), at(0.99))
     };
@@ -492,7 +492,8 @@ fn machine(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'
             Span::styled(format!("{} in blocks too small for a huge page", percent(index)), style),
         ],
     )];
-    let pressure = look.pressure.map_or_else(String::new, |share| {
+    // It is that of now, and what has ended waits no more.
+    let pressure = look.pressure.filter(|_| !look.over).map_or_else(String::new, |share| {
         format!(", tasks wait for memory {:.1} % of the time", share * 100.0)
     });
     let blocks = state.machine.huge_blocks();
@@ -507,7 +508,9 @@ fn machine(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Line<'
 fn tiers(look: &FrameContext<'_>) -> Vec<Line<'static>> {
     let mut all = look.tiers.iter().map(|line| printable(line).into_owned());
     let first = all.next().unwrap_or_else(|| "not looked at".into());
-    let mut lines = vec![title(Pane::Tiers, look.theme, [Span::raw(first)])];
+    // What is looked at was then, and the tiers are this machine's now.
+    let now = if look.over { "this machine now: " } else { "" };
+    let mut lines = vec![title(Pane::Tiers, look.theme, [Span::raw(format!("{now}{first}"))])];
     lines.extend(all.map(below));
     lines
 }
@@ -583,7 +586,7 @@ mod tests {
                 theme: Theme { colour: false, unicode },
                 hidden,
                 condition: "running",
-                over: false,
+                over: meta.exit_status.is_some(),
                 interval: Nanos(1_000_000_000),
                 lacks: &[],
                 tiers: &tiers,
@@ -601,6 +604,25 @@ mod tests {
             assert!(screen.lines().any(|line| line.starts_with(pane.title())), "{screen}");
         }
         assert!(screen.ends_with("\nq quit\n") && !screen.contains('\u{1b}'), "{screen}");
+    }
+
+    /// Beside data of then stood what the machine has free now.
+    #[test]
+    fn of_what_has_ended_the_tiers_are_said_to_be_those_of_now() {
+        let (state, mut meta) = full();
+        let lines = |meta: &Meta| {
+            let screen = drawn(&state, meta, (80, 40), &[], false);
+            let of =
+                |begin: &str| screen.lines().find(|line| line.contains(begin)).map(str::to_owned);
+            (of("tiers ").unwrap(), of("free huge pages").unwrap())
+        };
+        let (tiers, machine) = lines(&meta);
+        assert_eq!(tiers, "tiers   one: node 0");
+        assert!(machine.contains("tasks wait for memory 1.0 %"), "{machine}");
+        meta.exit_status = Some(0);
+        let (tiers, machine) = lines(&meta);
+        assert_eq!(tiers, "tiers   this machine now: one: node 0");
+        assert!(!machine.contains("tasks wait"), "{machine}");
     }
 
     /// A region of which 97 % were touched in two seconds was drawn as if that had been a minute ago.

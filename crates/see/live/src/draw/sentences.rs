@@ -1,12 +1,14 @@
 //! The two sentences that stand first: why memory is what it is, and whether page faults stall the program.
 
+use pagemill_analysis::findings::is_stored;
 use pagemill_analysis::growth::steady;
 use pagemill_model::recording::Meta;
+use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, FaultSetup, HeapSample, Nanos};
 
 use crate::state::State;
 use crate::state::faults::{MINUTE, STALL};
-use crate::state::heat::Anonymous;
+use crate::state::heat::{Anonymous, Region};
 use crate::state::memory::memory;
 
 /// A sentence, and whether it asks for attention.
@@ -42,8 +44,42 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// The sentences that there are.
+pub fn says(state: &State, meta: &Meta) -> impl Iterator<Item = Sentence> {
+    let memory = memory_sentence(state).or_else(|| accesses_sentence(state, meta));
+    [memory, faults_sentence(state, meta)].into_iter().flatten()
+}
+
+/// What is cold, of a recording of accesses without samples of memory.
+fn accesses_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
+    meta.accesses.as_ref().filter(|setup| setup.without_address.is_none())?;
+    let half = Nanos(state.length().0 / 2);
+    // What is used all the time is seen once in the time between two rows.
+    if half < Nanos(ENOUGH.0 / 4) || half.0 / 2 < state.heat.longest_pause().0 {
+        return None;
+    }
+    let mut regions = state.heat.regions();
+    regions.retain(|region| !is_stored(&region.name));
+    let cold = |region: &Region| region.bytes - region.touched_within(half, state.now);
+    let (all, of) = (sum(regions.iter().map(|region| region.bytes)), sum(regions.iter().map(cold)));
+    if (of as f64) < COLD * all as f64 || of == 0 {
+        return None;
+    }
+    let most = regions.iter().max_by_key(|region| cold(region))?;
+    let text = format!(
+        "{} of {} that it touched, most of it in {}, were not touched in the last {} of {}: pagemill report says what \
+         could be swapped",
+        size(of),
+        size(all),
+        most.name,
+        time(half),
+        time(state.length()),
+    );
+    Some(Sentence { text, alert: false })
+}
+
 /// Where the memory is, and why it does not fall.
-pub fn memory_sentence(state: &State) -> Option<Sentence> {
+fn memory_sentence(state: &State) -> Option<Sentence> {
     let sample = state.memory.last.as_ref()?;
     let all = memory(sample)?;
     let heap = sample.live.zip(sample.footprint);
@@ -182,7 +218,7 @@ fn warm(state: &State) -> Option<(Nanos, u64, u64)> {
 }
 
 /// Whether page faults are what stalls it.
-pub fn faults_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
+fn faults_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
     let setup = meta.faults.as_ref()?;
     let stalls: Vec<_> = state.faults.stalls(MINUTE, state.now).collect();
     let span = if state.length() < MINUTE { "so far" } else { "in the last minute" };
@@ -237,7 +273,10 @@ fn is_untold(state: &State, setup: &FaultSetup) -> bool {
 #[cfg(test)]
 mod tests {
     use pagemill_model::fault::SUM;
-    use pagemill_model::{Event, Fault, FaultCounts, FaultSum, HeapSample, latency};
+    use pagemill_model::{
+        AccessSetup, Event, Fault, FaultCounts, FaultSum, HeapSample, MappingSample, Touched,
+        latency,
+    };
 
     use super::*;
 
@@ -303,7 +342,7 @@ mod tests {
                 peak_rss: peak.map(|peak| Bytes(peak << 10)),
                 ..HeapSample::default()
             };
-            memory_says(&state(sample)).unwrap().text
+            memory_sentence(&state(sample)).unwrap().text
         };
         let below = says(1600, Some(33 << 10));
         assert!(below.ends_with("; 95 % below its highest so far, 33.0 MiB resident"), "{below}");
@@ -327,7 +366,7 @@ mod tests {
                 };
                 state.event(&Event::Heap(Box::new(sample)), &Meta::default());
             }
-            let Sentence { text, alert } = memory_says(&state).unwrap();
+            let Sentence { text, alert } = memory_sentence(&state).unwrap();
             (text, alert)
         };
         let (text, alert) = says(9, 9);
@@ -339,6 +378,46 @@ mod tests {
             let (text, alert) = says(seconds, until);
             assert!(text.ends_with("; at its peak") && !alert, "{seconds} {until}: {text}");
         }
+    }
+
+    /// A recording of accesses began with no sentence at all.
+    #[test]
+    fn of_accesses_alone_it_is_said_what_is_cold() {
+        let says = |rounds: u64, every: u64, setup: AccessSetup| {
+            let page_size = Bytes(4096);
+            let meta = Meta { pid: 7, page_size, accesses: Some(setup), ..Meta::default() };
+            let mut state = State::of(&meta);
+            for (start, name) in [(1_u64 << 30, "cold"), (2 << 30, "hot"), (3 << 30, "/a/file")] {
+                let row = MappingSample {
+                    time: Nanos(1),
+                    pid: Some(7),
+                    start: Some(start),
+                    end: Some(start + 99 * MIB),
+                    name: Some(name.into()),
+                    ..MappingSample::default()
+                };
+                state.event(&Event::Mapping(Box::new(row)), &meta);
+            }
+            for round in 0..=rounds {
+                let starts = [2_u64 << 30, 1 << 30, 3 << 30];
+                let now = if round == 0 { &starts[..] } else { &starts[..1] };
+                let row = Touched {
+                    time: Nanos(1 + round * every),
+                    pid: Some(7),
+                    starts: Some(now.to_vec()),
+                    pages: Some(vec![256, 99 * 256, 99 * 256][..now.len()].to_vec()),
+                    ..Touched::default()
+                };
+                state.event(&Event::Touched(Box::new(row)), &meta);
+            }
+            super::says(&state, &meta).map(|sentence| sentence.text).collect::<Vec<_>>()
+        };
+        let expected = "99.0 MiB of 100.0 MiB that it touched, most of it in cold, were not touched in the last 2.5 s \
+                        of 5.0 s: pagemill report says what could be swapped";
+        assert_eq!(says(50, 100_000_000, AccessSetup::default()), [expected]);
+        assert!(says(2, 2_500_000_000, AccessSetup::default()).is_empty(), "two intervals");
+        let sampled = AccessSetup { without_address: Some(3), ..AccessSetup::default() };
+        assert!(says(50, 100_000_000, sampled).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use pagemill_analysis::latency::Histogram;
 use pagemill_analysis::spikes::SpikeFold;
 use pagemill_model::recording::Meta;
 use pagemill_model::sums::{add, sum};
-use pagemill_model::{Event, Fault, Fold as _, Nanos, Pid};
+use pagemill_model::{Event, Fault, Fold as _, Nanos, Pid, latency};
 
 use super::history::History;
 
@@ -57,12 +57,30 @@ pub struct Recent {
     pub count: u64,
     /// How long the stretch is, s.
     pub seconds: f64,
+    /// The longest that has a row.
+    row: Option<Nanos>,
+}
+
+impl Recent {
+    /// The longest: that of its row, if it has one, else the middle of its bucket.
+    pub fn longest(&self) -> Option<Nanos> {
+        longest(&self.times, self.row)
+    }
+}
+
+/// The longest of these times: exact where a row is in the bucket of the longest.
+fn longest(times: &Histogram, row: Option<Nanos>) -> Option<Nanos> {
+    let middle = times.max()?;
+    let exact = row.filter(|row| latency::bucket(*row) == latency::bucket(middle));
+    Some(exact.unwrap_or(middle))
 }
 
 /// Page faults so far.
 #[derive(Debug)]
 pub struct Faults {
     seconds: BTreeMap<u64, FaultSecond>,
+    /// The longest fault with a row of each second.
+    rows: BTreeMap<u64, Nanos>,
     /// When faults were last counted.
     counted: Option<Nanos>,
     spikes: SpikeFold,
@@ -81,6 +99,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             seconds: BTreeMap::new(),
+            rows: BTreeMap::new(),
             counted: None,
             spikes: SpikeFold::new(STALL),
             bursts: BTreeMap::new(),
@@ -147,6 +166,8 @@ impl Faults {
     }
 
     fn fault(&mut self, fault: &Fault) {
+        let row = self.rows.entry(fault.time.0 / SECOND).or_default();
+        *row = fault.latency.max(*row);
         let longest = self.longest.as_ref().map_or(Nanos(0), |longest| longest.latency);
         if fault.latency < STALL && fault.latency <= longest {
             return;
@@ -179,9 +200,13 @@ impl Faults {
         if let Some((last, bin)) = self.seconds.last_key_value().filter(|(last, _)| **last < second)
         {
             let time = Nanos(last.saturating_mul(SECOND));
-            self.tail.add(time, bin.times.max().map_or(0.0, |max| max.0 as f64));
+            // What was counted in it may have ended in the second before.
+            let row = self.rows.range(last.saturating_sub(1)..=*last).map(|(_, row)| *row).max();
+            let longest = longest(&bin.times, row);
+            self.tail.add(time, longest.map_or(0.0, |longest| longest.0 as f64));
         }
         let oldest = second.saturating_sub(MINUTE.0 / SECOND);
+        self.rows.retain(|at, _| *at >= oldest);
         self.seconds.retain(|at, _| *at >= oldest);
     }
 
@@ -197,6 +222,7 @@ impl Faults {
             recent.count = recent.count.saturating_add(bin.untimed);
         }
         recent.count = recent.count.saturating_add(recent.times.total());
+        recent.row = self.rows.range(first.saturating_sub(1)..).map(|(_, row)| *row).max();
         recent.seconds = now.since(from.min(whole)).seconds().max(SHORTEST);
         recent
     }
@@ -222,7 +248,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemill_model::{FaultCounts, FaultSetup, latency};
+    use pagemill_model::{FaultCounts, FaultSetup};
 
     fn counts(millis: u64, times: &[(u64, u64)]) -> Event {
         let bucket = |(nanos, _): &(u64, u64)| u64::from(latency::bucket(Nanos(*nanos)));
@@ -285,6 +311,24 @@ mod tests {
         // After a rest, which has no rows, the interval before the next row is no longer than it can be.
         faults.event(&counts(160_000, &[(1_000, 4000)]), &meta);
         assert_eq!(rate(&faults, 160_000), 400.0, "the rest is a part of the 10 s");
+    }
+
+    /// "max 438.3 us" stood where the report says 435.3.
+    #[test]
+    fn the_longest_is_exact_where_it_has_a_row() {
+        let (mut faults, meta) = (Faults::default(), Meta::default());
+        let max = |faults: &Faults| {
+            let now = Nanos(2_500_000_000);
+            faults.recent(MINUTE, Nanos(0), now).longest().map(|longest| longest.0)
+        };
+        faults.event(&counts(1_900, &[(435_300, 1)]), &meta);
+        let middle = latency::middle(latency::bucket(Nanos(435_300)));
+        assert_eq!(max(&faults), Some(middle.0));
+        faults.event(&slow(1_800, 435_300, 0), &meta);
+        assert_eq!(max(&faults), Some(435_300));
+        faults.event(&counts(2_400, &[(2_000_000, 1)]), &meta);
+        assert!(max(&faults) > Some(1_900_000), "a longer one whose row was lost");
+        assert_eq!(faults.tail.last(), Some(435_300.0));
     }
 
     #[test]

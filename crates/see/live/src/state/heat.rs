@@ -114,6 +114,9 @@ pub struct Heat {
     chunks: usize,
     /// Touches so far.
     pub touches: u64,
+    /// When the last of them was, and the longest time between two.
+    last: Option<Nanos>,
+    pause: Nanos,
     window: Option<Window>,
 }
 
@@ -134,6 +137,8 @@ impl Heat {
             spaces: BTreeMap::new(),
             chunks: 0,
             touches: 0,
+            last: None,
+            pause: Nanos(0),
             window: None,
         }
     }
@@ -184,6 +189,11 @@ impl Heat {
         let window = self.window?;
         let before = window.before.filter(|_| window.tells_before()).unwrap_or_default();
         Some(Nanos(window.began.0.saturating_sub(before.0)))
+    }
+
+    /// The longest time between two touches.
+    pub fn longest_pause(&self) -> Nanos {
+        self.pause
     }
 
     /// Pages of the processes, a huge one as one.
@@ -244,6 +254,8 @@ impl Heat {
 
     fn touch(&mut self, pid: Pid, bytes: Range<u64>, time: Nanos) {
         self.touches = self.touches.saturating_add(1);
+        self.pause = self.pause.max(time.since(self.last.unwrap_or(time)));
+        self.last = self.last.max(Some(time));
         if self.space(pid).is_none() || bytes.is_empty() {
             return;
         }
