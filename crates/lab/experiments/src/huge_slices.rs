@@ -10,8 +10,8 @@
 //!
 //! A chunk is on a huge page if its benefit by the profile is above what a huge page costs here (calibrated), and is
 //! placed before its first touch: the profile alone decides, without policy and library ahead. `slices` is a program
-//! whose truth is known; `redis` is server and client in one command, of which the server is sliced and the time of
-//! both counts.
+//! whose truth is known; `redis`, `memcached` and `wiredtiger` are server and client in one command, of which the
+//! server is sliced and the time of both counts.
 //!
 //! A cell is one measured profile, `huge-slices/xz/measured/1`, or one round of runs under all of them, each once in an
 //! order of its own, `huge-slices/xz/profiles/2`. A round without a measured profile beside it measures one.
@@ -125,8 +125,14 @@ impl Series for Slices<'_> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn leave_out(&mut self, _: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
+    fn leave_out(&mut self, say: Option<&mut dyn FnMut(&str)>) -> Vec<String> {
         let notes = &mut self.notes;
+        if self.options.programs.contains(&"wiredtiger")
+            && let Some(say) = say
+            && let Err(why) = crate::reproduce::wiredtiger::build(say)
+        {
+            notes.push(format!("{why:#}"));
+        }
         self.options.programs.retain(|program| {
             let lacks = measured::lacks(program);
             notes.extend(lacks.iter().map(|why| format!("{program} was left out: {why}")));

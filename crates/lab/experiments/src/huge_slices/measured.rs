@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -23,6 +23,7 @@ use pagemill_workloads::programs::slices::{CHASED, PART, PARTS};
 use super::options::{ALL, EXACT, NONE, Options};
 use super::subject::{Arm, Subject};
 use crate::reproduce::target::Interrupted;
+use crate::reproduce::wiredtiger;
 
 /// Starts a server on the socket $1, has it set $2 new keys of 2 KB, and ends it.
 const REDIS: &str = "\
@@ -34,14 +35,35 @@ redis-cli -s \"$1\" shutdown nosave > /dev/null
 wait $server
 ";
 
+/// Starts a server (from $6 on) on the socket $4, has the YCSB client $1 of kind $2 ask it by the mix $3 at the scale
+/// $5, and ends it.
+const YCSB: &str = "\
+client=$1 kind=$2 mix=$3 socket=$4 scale=$5
+shift 5
+rm -f \"$socket\"
+\"$@\" > /dev/null &
+server=$!
+until [ -S \"$socket\" ]; do kill -0 $server || exit 1; sleep 0.01; done
+\"$client\" workload $kind --mix $mix --threads 1 --scale $scale --server \"unix:$socket\" > /dev/null || exit 1
+kill $server
+wait $server
+true
+";
+
+/// Starts a server of WiredTiger ($0) on the socket $1, on an empty directory $2, with a cache of $3 MiB.
+const EMPTIED: &str = "rm -rf \"$2\" && mkdir \"$2\" && exec \"$0\" \"$@\"";
+
 /// What ends a run, and the end of a child, for the tracer sleeps until its program stops.
 const WATCHED: [i32; 4] = [2, 15, 1, signal::CHILD];
 
 /// Why a program cannot be run here.
 pub(super) fn lacks(name: &str) -> Option<String> {
+    if name == "wiredtiger" {
+        return wiredtiger::built().err().map(|error| error.to_string());
+    }
     let needed: &[&str] = match name {
         "redis" => &["redis-server", "redis-benchmark", "redis-cli"],
-        "xz" | "sqlite3" => &[name],
+        "xz" | "sqlite3" | "memcached" => &[name],
         _ => &[],
     };
     let path = std::env::var_os("PATH");
@@ -53,6 +75,19 @@ pub(super) fn lacks(name: &str) -> Option<String> {
 /// Why no program can be run here.
 pub(super) fn missing(linux: &Linux) -> Option<String> {
     measure::allow_only_advised(linux).err().map(|error| error.to_string())
+}
+
+/// A server on a socket and its YCSB client of a kind, by a mix, at a scale, as one command.
+fn served(
+    client: &Path,
+    [kind, mix, scale]: [&str; 3],
+    socket: PathBuf,
+    server: Vec<OsString>,
+) -> Vec<OsString> {
+    let kind = format!("ycsb-{kind}");
+    let start = ["sh", "-c", YCSB, "sh"].map(OsString::from);
+    let client = [client.into(), kind.into(), mix.into(), socket.into(), scale.into()];
+    start.into_iter().chain(client).chain(server).collect()
 }
 
 /// A program's command, with its input in `room`.
@@ -68,6 +103,20 @@ pub(super) fn command(
             let socket = room.join("redis.sock").into();
             let start = words(&["sh", "-c", REDIS, "redis"]).into_iter();
             start.chain([socket, size.into()]).collect()
+        }
+        "memcached" => {
+            let socket = room.join("memcached.sock");
+            let mut server = words(&["memcached", "-m", "8192", "-t", "1", "-u", "root", "-s"]);
+            server.push(socket.clone().into());
+            // CBMM asks it for 99 reads of 100; YCSB's B has 95.
+            served(executable, ["memcached", "B", size], socket, server)
+        }
+        "wiredtiger" => {
+            let socket = room.join("wiredtiger.sock");
+            let mut server = words(&["sh", "-c", EMPTIED]);
+            server.extend([wiredtiger::built()?.into(), socket.clone().into()]);
+            server.extend([room.join("wiredtiger").into(), "512".into()]);
+            served(executable, ["redis", "mongodb", size], socket, server)
         }
         "xz" => {
             // A program's own code is data of the kind that is packed.
@@ -253,8 +302,9 @@ mod tests {
         let executable = std::env::current_exe().unwrap();
         let options = Options::new(true, None, 1);
         for name in super::super::options::programs() {
-            let words = command(&executable, name, options.size(name), room.path()).unwrap();
-            assert!(words.len() >= 3, "{name}: {words:?}");
+            let words = command(&executable, name, options.size(name), room.path());
+            let is_whole = words.as_ref().is_ok_and(|words| words.len() >= 3);
+            assert!(is_whole || lacks(name).is_some(), "{name}: {words:?}");
         }
     }
 
