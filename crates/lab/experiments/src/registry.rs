@@ -26,6 +26,31 @@ pub fn names() -> [&'static str; TABLED.len()] {
     TABLED.map(|one| one.name)
 }
 
+/// The groups of those that one publication has several of: what it is called, and who they are.
+pub(crate) fn groups() -> Vec<(String, Vec<&'static str>)> {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for one in TABLED {
+        let Some(source) = one.source else { continue };
+        let called = source.name.to_lowercase();
+        match groups.iter_mut().find(|(name, _)| *name == called) {
+            Some((_, members)) => members.push(one.name),
+            None => groups.push((called, vec![one.name])),
+        }
+    }
+    groups.retain(|(_, members)| members.len() > 1);
+    groups
+}
+
+/// Names of experiments, with the members of each of these groups in its place.
+pub fn with_members(names: &[String]) -> Vec<String> {
+    let groups = groups();
+    let members = |name: &String| match groups.iter().find(|(group, _)| group == name) {
+        Some((_, members)) => members.iter().map(|&one| one.to_owned()).collect(),
+        None => vec![name.clone()],
+    };
+    names.iter().flat_map(members).collect()
+}
+
 /// The names of those that are so, in the order of the alphabet.
 fn names_of(is_so: impl Fn(&TabledExperiment) -> bool) -> Vec<&'static str> {
     let mut names: Vec<&str> = TABLED.iter().filter(|one| is_so(one)).map(|one| one.name).collect();
@@ -126,5 +151,14 @@ mod tests {
     fn each_is_called_as_its_file_says() {
         let files: Vec<&str> = DEFINITIONS.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(files, names());
+    }
+
+    #[test]
+    fn what_a_publication_is_called_stands_for_all_of_its_experiments() {
+        assert_eq!(groups(), [("cbmm".to_owned(), vec!["huge-slices", "huge-pages"])]);
+        let asked = ["moca", "cbmm", "perl"].map(str::to_owned);
+        let members = with_members(&asked);
+        assert_eq!(members, ["moca", "huge-slices", "huge-pages", "perl"]);
+        assert_eq!(with_members(&members), members);
     }
 }

@@ -56,8 +56,8 @@ impl Arguments {
         if let Some(on) = self.on.as_ref().filter(|_| !self.list) {
             return self.submit(on);
         }
-        self.check(&self.experiments)?;
         let request = self.request();
+        self.check(&request.experiments)?;
         if self.list {
             let list = list::list(&request, self.output.as_deref())?;
             answer::tell(self.json, &REPRODUCE_LIST_LAYOUT, || list.json(), || list.text())?;
@@ -128,12 +128,12 @@ impl Arguments {
     fn submit(&self, on: &[String]) -> Result<Exit> {
         // `--on slurm NAME`: what follows is an experiment.
         let (on, more) = match on {
-            [slurm, name] if slurm == "slurm" => (&on[..1], Some(name.clone())),
-            _ => (on, None),
+            [slurm, name] if slurm == "slurm" => (&on[..1], vec![name.clone()]),
+            _ => (on, Vec::new()),
         };
         let engine = Engine::of(on)?;
         let mut request = self.request();
-        request.experiments.extend(more);
+        request.experiments.extend(registry::with_members(more.as_slice()));
         self.check(&request.experiments)?;
         let matrix = request.matrix()?;
         if matrix.cells.is_empty() {

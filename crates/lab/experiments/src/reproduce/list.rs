@@ -24,7 +24,11 @@ impl Listing {
     pub fn text(&self) -> String {
         let text: String = self.entries.iter().map(Entry::text).collect();
         let arms = arm::NAMES.join(" ");
-        format!("{text}\nall of it: {}\narms: {arms}\ngroups: mesh\n", self.whole)
+        let groups = registry::groups().into_iter();
+        let groups = groups.map(|(name, members)| format!(", {name} ({})", members.join(" ")));
+        let groups =
+            format!("mesh (redis-fragmentation to browsers){}", groups.collect::<String>());
+        format!("{text}\nall of it: {}\narms: {arms}\ngroups: {groups}\n", self.whole)
     }
 
     /// As JSON.

@@ -76,7 +76,12 @@ impl Request {
     pub fn selected(&self) -> Result<Vec<Experiment>> {
         let names = self.named();
         match self.experiments.is_empty() || !names.is_empty() {
-            true => experiment::select(&names, &registry::names()),
+            true => {
+                let groups = registry::groups();
+                let groups = groups.iter().map(|(name, _)| name.as_str());
+                let others: Vec<&str> = registry::names().into_iter().chain(groups).collect();
+                experiment::select(&names, &others)
+            }
             false => Ok(Vec::new()),
         }
     }

@@ -76,10 +76,8 @@ fn one_apart(
         absent(why);
         return Ok(());
     }
-    with_steps(name, |mut say| {
-        series.leave_out(Some(&mut say));
-        Ok(())
-    })?;
+    // What is fetched and built takes minutes, so it is said whoever reads.
+    series.leave_out(Some(&mut |step: &str| eprintln!("pagemill: {step}")));
     let (finished, interrupted) = cells(name, series.as_mut(), stage, kept)?;
     run.interrupted = interrupted;
     if interrupted {

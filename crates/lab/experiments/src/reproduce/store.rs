@@ -38,10 +38,13 @@ impl Store {
     pub fn create(directory: &Path, force: bool) -> Result<Self> {
         let holds = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
         if holds && !force {
-            bail!(
-                "{} is not empty (choose another with -o, or write into it with -f)",
-                directory.display()
-            );
+            let place = directory.display();
+            if directory.join("cells").is_dir() {
+                bail!(
+                    "{place} has cells of a run already (-f goes on with it, or choose another with -o)"
+                );
+            }
+            bail!("{place} is not empty (choose another with -o, or write into it with -f)");
         }
         let made = !directory.exists();
         let samples = directory.join("samples");

@@ -36,9 +36,9 @@ pub fn render(summary: &Summary) -> String {
 /// How the figures are made; stands under the tables.
 pub const FORMULA: &str = "\
 memory = sum over pages of page size / number of mappings of the page (Pss of smaps_rollup), and pages of memfds that no
-page table has; cgroup = everything charged to a memory
-cgroup that holds only the program, kernel memory included. Figures are medians; [low, high] is a 95 % bootstrap
-interval; ratios compare arms of this run. CPU includes our helper thread, the KSM governor and ksmd.
+page table has; cgroup = everything charged to a memory cgroup that holds only the program, kernel memory included.
+Figures are medians; [low, high] is a 95 % bootstrap interval; ratios compare arms of this run. CPU includes our helper
+thread, the KSM governor and ksmd.
 ";
 
 /// What did not run, one line each.

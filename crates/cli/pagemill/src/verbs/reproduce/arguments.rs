@@ -38,7 +38,8 @@ Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that wa
 #[derive(Clone, Debug, Args)]
 #[command(before_long_help = EXAMPLES, before_help = EXAMPLES, after_help = AFTER)]
 pub struct Arguments {
-    /// Experiments, `mesh` for that group, or `colloid` for the simulated machine; all there are without a name.
+    /// Experiments, `mesh` or `cbmm` for all of that publication, or `colloid` for the simulated machine; all there are
+    /// without a name.
     pub(super) experiments: Vec<String>,
     /// Lists experiments and arms: what each needs, takes, and has kept (in -o DIR, where that is named).
     #[arg(long)]
@@ -110,7 +111,7 @@ impl Arguments {
     /// What it comes to.
     pub(super) fn request(&self) -> Request {
         Request {
-            experiments: self.experiments.clone(),
+            experiments: registry::with_members(&self.experiments),
             programs: self.programs.clone(),
             options: Options {
                 quick: self.quick,
