@@ -125,10 +125,7 @@ fn a_wrong_name_is_refused_with_the_nearest_before_anything_is_written() {
         (&["colloid", "--programs", "6cc"], "did you mean \"6c\""),
         (&["--on", "parallel", "pauses"], "pauses is an experiment and no host"),
         (&["--on", "parallel", "huge-slices"], "huge-slices is an experiment and no host"),
-        (
-            &["--on", "slrum", "pauses"],
-            "there is no engine \"slrum pauses\" (did you mean \"slurm\"?)",
-        ),
+        (&["--on", "slrum", "pauses"], "there is no engine \"slrum\" (did you mean \"slurm\"?)"),
         (&["pauses", "--full-size"], "--full-size is of fragmentation by itself"),
         (&["moca", "--quick", "--scale", "0.5"], "--scale is not of moca, but of"),
         (&["pauses", "--settle", "5"], "--settle is not of pauses, but of"),

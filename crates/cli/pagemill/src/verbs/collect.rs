@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use pagemill_launch::exit::Exit;
 use pagemill_launch::files;
+use pagemill_model::units::counted;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Layout};
@@ -124,7 +125,7 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
     let hosts = collected.hosts();
     let hosts: Vec<String> = hosts.iter().map(|(host, cells)| format!("{host}: {cells}")).collect();
     let from = if hosts.is_empty() { String::new() } else { format!(" ({})", hosts.join(", ")) };
-    notice!("{} cells{from}", collected.cells.len());
+    notice!("{}{from}", counted(collected.cells.len() as u64, "cell", "cells"));
     if collected.duplicates > 0 {
         notice!("{} cells were there twice; one of each is taken", collected.duplicates);
     }
@@ -142,7 +143,10 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
         notice!("{cell} failed: {why}");
     }
     if !collected.missing.is_empty() {
-        notice!("{} cells are missing:", collected.missing.len());
+        eprintln!(
+            "pagemill: missing: {}",
+            counted(collected.missing.len() as u64, "cell", "cells")
+        );
         collected.missing.iter().for_each(|words| eprintln!("  {words}"));
     }
 }

@@ -15,7 +15,7 @@ use super::{parallel, slurm};
 use crate::registry;
 use crate::reproduce::experiment;
 use crate::reproduce::plan::say_skipped;
-use crate::reproduce::target::ENDING;
+use crate::reproduce::target::{ENDING, Interrupted};
 
 /// What runs cells on machines.
 #[derive(Debug)]
@@ -60,11 +60,9 @@ impl Engine {
             }
             _ => {
                 let engine = words.first().map_or("", String::as_str);
+                // What follows a wrong name may be an experiment.
                 let meant = experiment::meant(engine, ["slurm", "parallel"].into_iter());
-                bail!(
-                    "there is no engine {:?}{meant}; valid: slurm, parallel HOST,…",
-                    words.join(" ")
-                )
+                bail!("there is no engine {engine:?}{meant}; valid: slurm, parallel HOST,…")
             }
         }
     }
@@ -147,7 +145,10 @@ fn to_parallel(
     hosts: &[String],
 ) -> Result<Exit> {
     let signals = signal::Signals::block(ENDING)?;
-    let (up, down) = parallel::answering(submitter.executable, hosts, &signals)?;
+    let (up, down) = match parallel::answering(submitter.executable, hosts, &signals) {
+        Err(error) if error.is::<Interrupted>() => return Ok(Exit::Code(130)),
+        answered => answered?,
+    };
     for (host, why) in &down {
         notice!("host {host} is down after three tries: {why}");
     }

@@ -6,6 +6,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::process::signal::Signals;
@@ -14,9 +15,13 @@ use pagemill_model::shell::quoted;
 use pagemill_model::{Pid, whole};
 
 use super::matrix::Matrix;
+use crate::reproduce::target::Interrupted;
 
 /// How often a cell, or a host, is tried.
 const TRIES: u32 = 3;
+
+/// Between two tries of a host: it may be starting.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Seconds for a host to answer.
 const ANSWERS: u32 = 20;
@@ -77,7 +82,7 @@ pub type DownHosts = Vec<(String, String)>;
 /// The hosts that answer, and those that do not, with the reason: three tries each.
 ///
 /// # Errors
-/// Without GNU parallel.
+/// Without GNU parallel; [`Interrupted`] by a signal between two tries.
 pub fn answering(
     executable: &Path,
     hosts: &[String],
@@ -85,7 +90,10 @@ pub fn answering(
 ) -> Result<(Vec<String>, DownHosts)> {
     let mut down = DownHosts::new();
     let mut asked: Vec<String> = hosts.to_vec();
-    for _ in 0..TRIES {
+    for at in 0..TRIES {
+        if at > 0 && signals.wait(PAUSE)?.is_some() {
+            return Err(Interrupted.into());
+        }
         down.clear();
         for host in &asked {
             let command = format!("{} --version", quoted(executable));
@@ -130,7 +138,7 @@ pub fn run(words: &[String], signals: &Signals) -> Result<bool> {
         if child.try_wait()?.is_some() {
             return Ok(ended);
         }
-        if signals.wait(std::time::Duration::from_millis(100))?.is_some() {
+        if signals.wait(Duration::from_millis(100))?.is_some() {
             // At the first it starts no more, at the second it ends what runs.
             for _ in 0..2 {
                 let _ = pagemill_kernel::process::signal::send(Pid(child.id()), 15);

@@ -160,6 +160,9 @@ pub struct Packaged {
     /// Inputs, with their size.
     #[serde(default)]
     pub inputs: BTreeMap<Input, usize>,
+    /// Share of the run's scale that `{scale}` stands for.
+    #[serde(default = "full")]
+    pub scale: f64,
     /// The input that it reads from standard input.
     pub standard_input: Option<Input>,
     /// The file that is the same in every arm, instead of the output.

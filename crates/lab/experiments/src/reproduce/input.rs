@@ -191,7 +191,7 @@ impl Inputs {
         }
         let filled = |text: &str| {
             let text = text.replace("{out}", &at("out").display().to_string());
-            let text = text.replace("{scale}", &scale.to_string());
+            let text = text.replace("{scale}", &(scale * one.scale).to_string());
             let text = text.replace("{seed}", &self.seed.to_string());
             inputs.iter().fold(text, |text, (input, path)| {
                 text.replace(&format!("{{{}}}", input.name()), &path.display().to_string())

@@ -29,7 +29,9 @@ pub fn render(summary: &Summary) -> String {
         }
         out.push('\n');
     }
-    out.push_str(FORMULA);
+    if !summary.sections.is_empty() {
+        out.push_str(FORMULA);
+    }
     out
 }
 
