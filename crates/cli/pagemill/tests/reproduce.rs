@@ -321,7 +321,8 @@ fn a_tiny_experiment_measures_compares_and_leaves_its_results() {
 
     let again = pagemill(&arguments, directory.path());
     assert_eq!(again.status.code(), Some(2));
-    assert!(stderr(&again).contains("not empty"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("not empty: it has cells"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("go on with it by -f"), "{}", stderr(&again));
 }
 
 #[test]

@@ -415,11 +415,11 @@ fn bring_about(
             return Ok(None);
         }
         return Ok(Some(format!(
-            "score {:.3}, {} huge pages broken up in {:.1} s ({:?})",
+            "score {:.3}, {} huge pages broken up in {:.1} s{}",
             reached.score,
             reached.units,
             reached.took.as_secs_f64(),
-            reached.end
+            words(reached.end)
         )));
     }
     // While it is fragmented the kernel compacts as it does by itself.
@@ -428,7 +428,19 @@ fn bring_about(
     Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
 }
 
-/// Runs a program once, and returns what is measured of a run.
+/// Why no more was broken up, where that was not as planned.
+fn words(end: End) -> &'static str {
+    match end {
+        End::Reached | End::Interrupted(_) => "",
+        End::NoHugePage => ": no other was free",
+        End::Above => ": it was as high before",
+        End::Late => {
+            ": its time was over (memory that others use and free undoes it: end what else runs here)"
+        }
+    }
+}
+
+/// Runs a program once, and returns what [`counters`] measures of a run.
 fn once(
     linux: &Linux,
     executable: &Path,

@@ -143,10 +143,7 @@ fn say(collected: &Collected, failed: &[(String, String)]) {
         notice!("{cell} failed: {why}");
     }
     if !collected.missing.is_empty() {
-        eprintln!(
-            "pagemill: missing: {}",
-            counted(collected.missing.len() as u64, "cell", "cells")
-        );
+        notice!("missing: {}", counted(collected.missing.len() as u64, "cell", "cells"));
         collected.missing.iter().for_each(|words| eprintln!("  {words}"));
     }
 }

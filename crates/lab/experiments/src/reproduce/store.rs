@@ -41,7 +41,7 @@ impl Store {
             let place = directory.display();
             if directory.join("cells").is_dir() {
                 bail!(
-                    "{place} has cells of a run already (-f goes on with it, or choose another with -o)"
+                    "{place} is not empty: it has cells of a run (go on with it by -f, or choose another with -o)"
                 );
             }
             bail!("{place} is not empty (choose another with -o, or write into it with -f)");
