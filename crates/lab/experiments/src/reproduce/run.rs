@@ -77,7 +77,7 @@ fn one_apart(
         return Ok(());
     }
     // What is fetched and built takes minutes, so it is said whoever reads.
-    series.leave_out(Some(&mut |step: &str| eprintln!("pagemill: {step}")));
+    series.leave_out(Some(&mut |step: &str| notice!("{step}")));
     let (finished, interrupted) = cells(name, series.as_mut(), stage, kept)?;
     run.interrupted = interrupted;
     if interrupted {

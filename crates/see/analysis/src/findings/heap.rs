@@ -19,7 +19,9 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else {
         return malloc(seen, view).into_iter().chain(pymalloc(seen, view)).collect();
     };
-    let free = footprint.last - live.last;
+    // What was freed a moment ago goes back by itself.
+    let dirty = view.last.as_ref().and_then(|last| last.dirty).map_or(0, |dirty| dirty.0);
+    let free = footprint.last - live.last - dirty as f64;
     if free < LEAST || free < footprint.last * PART {
         return Vec::new();
     }
