@@ -499,7 +499,7 @@ fn freed_blocks_are_not_cold_and_their_whole_pages_are_for_trimming() {
     for interval in 1..60 {
         events.extend(accessed(interval * INTERVAL, used, MIB, false));
     }
-    let found = findings_of(&events);
+    let found = conclusions_of(&events, &AccessSetup::default(), None).findings;
     let named =
         |name: &str| found.iter().any(|one| one.subject == "cold" && one.text.contains(name));
     assert!(!named("0x20"), "{found:?}");
