@@ -7,10 +7,10 @@ use pagemill_model::Nanos;
 
 use crate::observation::bytes;
 use crate::stall::IDLE;
-use crate::trial::{Ending, Run, Stage};
+use crate::trial::{Ending, Run, TrialSetup};
 
 /// Whether the command can be judged by runs of it.
-pub(crate) fn accept(run: &Run, stage: &Stage<'_>, limit: Duration) -> Result<()> {
+pub(crate) fn accept(run: &Run, stage: &TrialSetup<'_>, limit: Duration) -> Result<()> {
     let name = stage.target.path.display();
     match &run.ending {
         Ending::TooLong => bail!(

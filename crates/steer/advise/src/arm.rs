@@ -24,7 +24,7 @@ pub enum State {
 
 impl State {
     /// What it does to a command that cannot run under it, and how that was seen.
-    pub fn trouble(&self) -> Option<(&'static str, &str)> {
+    pub fn failure(&self) -> Option<(&'static str, &str)> {
         match self {
             Self::Breaks(how) => Some(("breaks the command", how)),
             Self::Starves(how) => Some(("needs more memory than there is", how)),
@@ -110,7 +110,7 @@ impl Arm {
     /// The best that it may well bring before it has run, as a ratio to the command as it is: for what is wanted first,
     /// or, if that is nothing, a tenth of what is wanted next. In tenths, for a guess is no finer: among equals the
     /// first of the registry, which asks least, comes first.
-    pub(crate) fn hope(&self, goal: Goal) -> f64 {
+    pub(crate) fn expected_ratio(&self, goal: Goal) -> f64 {
         let share = |aim: &Aim| match aim {
             Aim::Memory => (self.estimate.likely * 10.0).round() / 10.0,
             Aim::Time { .. } => (self.estimate.likely_time * 10.0).round() / 10.0,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn memory_that_ran_out_is_not_told_as_a_broken_command() {
-        let told = |state: State| state.trouble().map(|(what, how)| format!("{what}: {how}"));
+        let told = |state: State| state.failure().map(|(what, how)| format!("{what}: {how}"));
         let starves = told(State::Starves("killed at 64 MiB".into()));
         assert_eq!(starves.as_deref(), Some("needs more memory than there is: killed at 64 MiB"));
         assert_eq!(
@@ -179,10 +179,17 @@ mod tests {
         let arm = |memory: f64, time: f64| {
             Arm::new(REGISTRY[0], Estimate::up_to(memory, time, ""), None, State::Tried)
         };
-        let hope = |memory, time| arm(memory, time).hope(Goal::Both);
-        assert_eq!(hope(0.998, 0.1), hope(0.999, 1.0));
-        assert!(hope(0.8, 0.0) < hope(0.2, 1.0) && hope(0.2, 0.0) < hope(0.0, 1.0));
-        assert!(hope(0.0, 1.0) < hope(0.0, 0.0) && hope(0.0, 0.0) == 1.0);
-        assert!(arm(1.0, 0.0).hope(Goal::Speed) > arm(0.0, 0.5).hope(Goal::Speed));
+        let expected_ratio = |memory, time| arm(memory, time).expected_ratio(Goal::Both);
+        assert_eq!(expected_ratio(0.998, 0.1), expected_ratio(0.999, 1.0));
+        assert!(
+            expected_ratio(0.8, 0.0) < expected_ratio(0.2, 1.0)
+                && expected_ratio(0.2, 0.0) < expected_ratio(0.0, 1.0)
+        );
+        assert!(
+            expected_ratio(0.0, 1.0) < expected_ratio(0.0, 0.0) && expected_ratio(0.0, 0.0) == 1.0
+        );
+        assert!(
+            arm(1.0, 0.0).expected_ratio(Goal::Speed) > arm(0.0, 0.5).expected_ratio(Goal::Speed)
+        );
     }
 }

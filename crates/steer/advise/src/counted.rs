@@ -93,7 +93,7 @@ impl<'a> Counted<'a> {
         });
         let mut text = text::table(&header, &rows.collect::<Vec<_>>());
         for arm in &self.advice.arms {
-            if let Some((what, why)) = arm.state.trouble() {
+            if let Some((what, why)) = arm.state.failure() {
                 text.push_str(&format!("{} {what}: {why}\n", arm.lever.name()));
             }
         }

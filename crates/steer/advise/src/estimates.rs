@@ -381,19 +381,20 @@ fn kept(sample: &HeapSample) -> Option<(Allocator, MallocFree)> {
 }
 
 /// Whether a lever may bring as much as can be told from nothing.
-fn may_help((_, estimate, _): Row<'_>) -> bool {
+fn may_help((_, estimate, _): LeverEstimate<'_>) -> bool {
     estimate.memory >= LITTLE || estimate.time > 0.0
 }
 
-type Row<'a> = &'a (&'static dyn Lever, Estimate, Result<Start, String>);
+type LeverEstimate<'a> = &'a (&'static dyn Lever, Estimate, Result<Start, String>);
 
 impl Estimates {
     /// The levers that may help, the greatest gain first.
-    fn ranked(&self) -> Vec<Row<'_>> {
-        let mut ranked: Vec<Row<'_>> = self.levers.iter().filter(|row| may_help(row)).collect();
+    fn ranked(&self) -> Vec<LeverEstimate<'_>> {
+        let mut ranked: Vec<LeverEstimate<'_>> =
+            self.levers.iter().filter(|row| may_help(row)).collect();
         // A guess is no finer than a tenth: of two that are likely to bring as much the first of the registry, which
         // asks least, comes first.
-        let key = |(_, estimate, _): Row<'_>| match (estimate.likely * 10.0).round() {
+        let key = |(_, estimate, _): LeverEstimate<'_>| match (estimate.likely * 10.0).round() {
             0.0 => (0.0, -estimate.memory, -estimate.time),
             tenths => (-tenths, 0.0, 0.0),
         };
@@ -405,13 +406,13 @@ impl Estimates {
     pub fn conclusion(&self) -> String {
         let ranked = self.ranked();
         // What slower memory would bring is modelled from what was seen: it is said last, for it costs time.
-        let slower = |(lever, ..): Row<'_>| lever.name() == SlowerMemory.name();
-        let known = |row: Row<'_>| row.2.is_ok() || slower(row);
+        let slower = |(lever, ..): LeverEstimate<'_>| lever.name() == SlowerMemory.name();
+        let known = |row: LeverEstimate<'_>| row.2.is_ok() || slower(row);
         // A part of little is nothing.
         let of = self.seen.peak.bytes as f64 / (self.seen.peak.bytes as f64).max(SMALL);
-        let worth = |row: &&Row<'_>| known(row) && row.1.memory * of >= WORTH;
+        let worth = |row: &&LeverEstimate<'_>| known(row) && row.1.memory * of >= WORTH;
         // What is likely comes before what may be more and is not.
-        let likely = |row: &&Row<'_>| worth(row) && row.1.likely >= WORTH;
+        let likely = |row: &&LeverEstimate<'_>| worth(row) && row.1.likely >= WORTH;
         let others = || ranked.iter().filter(|row| !slower(row));
         let mut first = others().find(likely).or_else(|| others().find(worth));
         let colder = ranked.iter().filter(|row| slower(row)).find(worth);
@@ -508,7 +509,7 @@ impl Estimates {
 
     /// Levers that cannot be tried here, and that cannot help, and why.
     fn folded(&self) -> Vec<(&'static str, String)> {
-        let names = |rows: Vec<Row<'_>>, why: &dyn Fn(Row<'_>) -> String| {
+        let names = |rows: Vec<LeverEstimate<'_>>, why: &dyn Fn(LeverEstimate<'_>) -> String| {
             grouped(rows.into_iter().map(|row| (row.0.name(), why(row))))
                 .into_iter()
                 .map(|(names, why)| format!("{names} ({why})"))
@@ -517,7 +518,7 @@ impl Estimates {
         };
         let nothing = self.levers.iter().filter(|row| !may_help(row)).collect();
         let refused = self.ranked().into_iter().filter(|(.., start)| start.is_err()).collect();
-        let why_refused = |(.., start): Row<'_>| start.clone().err().unwrap_or_default();
+        let why_refused = |(.., start): LeverEstimate<'_>| start.clone().err().unwrap_or_default();
         let folded = [
             ("cannot be tried here", names(refused, &why_refused)),
             ("cannot help", names(nothing, &|(_, estimate, _)| estimate.why.clone())),
@@ -528,7 +529,7 @@ impl Estimates {
     /// Rows of the table; levers that say the same share one.
     fn rows(&self) -> Vec<Vec<String>> {
         let share = |share: f64| format!("up to {:.0} %", share * 100.0);
-        let cells = |(lever, estimate, _): Row<'_>| {
+        let cells = |(lever, estimate, _): LeverEstimate<'_>| {
             let memory = match (estimate.memory, estimate.likely) {
                 (most, _) if most < LITTLE / 2.0 => "-".to_owned(),
                 (most, likely) if (most - likely) < LITTLE => share(most),

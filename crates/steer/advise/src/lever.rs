@@ -21,21 +21,21 @@ use crate::observation::RunObservation;
 /// One way.
 pub trait Lever: Sync {
     /// Its name, one word or two; what it does, in a line; what it needs, in a few words, or nothing.
-    fn words(&self) -> [&'static str; 3];
+    fn description(&self) -> [&'static str; 3];
 
     /// Its name.
     fn name(&self) -> &'static str {
-        self.words()[0]
+        self.description()[0]
     }
 
     /// What it does.
     fn what(&self) -> &'static str {
-        self.words()[1]
+        self.description()[1]
     }
 
     /// What it needs; nothing if it needs nothing.
     fn needs(&self) -> &'static str {
-        self.words()[2]
+        self.description()[2]
     }
 
     /// Whether what it saves stays allocated, and lies elsewhere.

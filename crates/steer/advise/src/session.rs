@@ -28,7 +28,7 @@ use crate::pace::{Candidate, Pace};
 use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
-use crate::trial::{Ending, Manner, Run, Stage};
+use crate::trial::{Ending, Run, RunOptions, TrialSetup};
 use crate::warm::Warmth;
 
 /// A command that is shorter than this is run several times for one run, until they take as long.
@@ -91,7 +91,7 @@ pub struct Metric {
 
 /// How far a session is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct SessionProgress<'a> {
     /// Runs so far.
     pub runs: usize,
     /// What runs now.
@@ -110,7 +110,7 @@ pub struct Progress<'a> {
     pub left: Option<Duration>,
 }
 
-impl Progress<'_> {
+impl SessionProgress<'_> {
     /// When the run has gone on for so long.
     fn at(self, so_far: Duration, waits: Option<Waits>) -> Self {
         let later = |time: Option<Duration>| time.map(|time| time.saturating_sub(so_far));
@@ -245,12 +245,12 @@ pub fn advise(
     path: &Path,
     options: &Options,
     signals: &Signals,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(SessionProgress<'_>),
 ) -> Result<Advice> {
     orphans::adopt()?;
     let target = Target::of(linux, words, path)?;
     let metric = options.metric.as_ref().map(|metric| &metric.pattern);
-    let stage = Stage { target: &target, signals, metric, load: options.load.as_ref() };
+    let stage = TrialSetup { target: &target, signals, metric, load: options.load.as_ref() };
     let begun = Instant::now();
     let session = Session::begin(stage, options, begun, progress).and_then(Session::rounds);
     if session.as_ref().map_or(true, |session| session.interrupted.is_some()) {
@@ -269,9 +269,9 @@ pub fn advise(
 
 /// A session on its way.
 struct Session<'a> {
-    stage: Stage<'a>,
+    stage: TrialSetup<'a>,
     options: &'a Options,
-    progress: &'a mut dyn FnMut(Progress<'_>),
+    progress: &'a mut dyn FnMut(SessionProgress<'_>),
     begun: Instant,
     /// What the shortest run of the command as it is took, seconds.
     shortest: f64,
@@ -298,13 +298,13 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     /// Looks at the command as it is, and chooses the levers.
     fn begin(
-        stage: Stage<'a>,
+        stage: TrialSetup<'a>,
         options: &'a Options,
         begun: Instant,
-        progress: &'a mut dyn FnMut(Progress<'_>),
+        progress: &'a mut dyn FnMut(SessionProgress<'_>),
     ) -> Result<Self> {
         let limit = options.within.unwrap_or(LONGEST);
-        let first = Progress {
+        let first = SessionProgress {
             runs: 0,
             now: "as it is",
             so_far: Duration::ZERO,
@@ -319,7 +319,8 @@ impl<'a> Session<'a> {
         let mut beat = |waits| progress(first.at(began.elapsed(), waits));
         // Who says how long it may take knows that it may rest.
         let rest = options.within.map_or(IDLE, |_| Duration::MAX);
-        let run = stage.run(&Start::default(), Manner { limit, rest, marks: true }, &mut beat)?;
+        let run =
+            stage.run(&Start::default(), RunOptions { limit, rest, marks: true }, &mut beat)?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
@@ -488,7 +489,8 @@ impl<'a> Session<'a> {
         let left = (self.time() < FOREVER).then(|| Duration::from_secs_f64(left));
         let expected = Some(Duration::from_secs_f64(self.pace.next_run(last)));
         let (runs, so_far) = (self.count, Duration::ZERO);
-        let told = Progress { runs, now: name, so_far, expected, waits: None, levers, rest, left };
+        let told =
+            SessionProgress { runs, now: name, so_far, expected, waits: None, levers, rest, left };
         (self.progress)(told);
         self.count += 1;
         let begun = Instant::now();
@@ -498,7 +500,7 @@ impl<'a> Session<'a> {
             warmth.bring_about()?;
         }
         for _ in 0..self.batch {
-            let manner = Manner { limit: self.limit, rest: Duration::MAX, marks: false };
+            let manner = RunOptions { limit: self.limit, rest: Duration::MAX, marks: false };
             let run = self.stage.run(start, manner, &mut beat)?;
             let run = run.with_context(|| format!("{name}: cannot be started"))?;
             let ended = failure(&run).is_some();
@@ -648,7 +650,7 @@ fn play(
         runs: levers[*arm].len(),
         took: arms[*arm].took,
         promise: match levers[*arm].len() {
-            0 => arms[*arm].hope(options.goal),
+            0 => arms[*arm].expected_ratio(options.goal),
             _ => runs.promise(*arm, &criteria),
         },
     };

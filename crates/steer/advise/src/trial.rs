@@ -102,7 +102,7 @@ pub struct Run {
 }
 
 /// What all runs have in common.
-pub struct Stage<'a> {
+pub struct TrialSetup<'a> {
     /// The command, and where.
     pub target: &'a Target,
     /// Signals that end the trial.
@@ -115,7 +115,7 @@ pub struct Stage<'a> {
 
 /// How a run is looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct RunOptions {
     /// The longest that it may take.
     pub limit: Duration,
     /// The longest that it may do nothing.
@@ -124,12 +124,17 @@ pub struct Manner {
     pub marks: bool,
 }
 
-impl Stage<'_> {
+impl TrialSetup<'_> {
     /// Runs the command once. The inner error is that it cannot be executed.
     ///
     /// # Errors
     /// It cannot be started in its group, or not be waited for.
-    pub fn run(&self, start: &Start, manner: Manner, beat: Heartbeat) -> Result<io::Result<Run>> {
+    pub fn run(
+        &self,
+        start: &Start,
+        options: RunOptions,
+        beat: Heartbeat,
+    ) -> Result<io::Result<Run>> {
         let linux = &self.target.linux;
         let group = group(linux);
         let mut command = self.command(start);
@@ -147,8 +152,8 @@ impl Stage<'_> {
         let kills = Kills::begin(group.as_deref().or(ours.as_ref()));
         let watched = timed(
             command,
-            |pid, over| RunSamples::watch(linux, pid, over, (manner, start), before.as_deref()),
-            |child| self.attend(child, manner, beat),
+            |pid, over| RunSamples::watch(linux, pid, over, (options, start), before.as_deref()),
+            |child| self.attend(child, options, beat),
         )?;
         let (run, seen) = match watched {
             Ok(done) => done,
@@ -161,9 +166,7 @@ impl Stage<'_> {
         let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
         let (out, err) = (out.end()?, err.end()?);
         let (ended, asked) = run.ended;
-        let from = asked.as_ref().map_or(0.0, |asked| asked.from);
-        let looks: Vec<Memory> =
-            seen.looks.into_iter().filter(|look| look.seconds >= from).collect();
+        let looks = asked_looks(seen.looks, asked.as_ref());
         // A run of which nearly nothing was seen says nothing of its memory.
         let told = looks.len() >= FEWEST;
         let (mut used, mut wall, mut said) = (run.used, run.took, vec![&out, &err]);
@@ -171,10 +174,10 @@ impl Stage<'_> {
             (used, wall) = (asked.used, asked.wall);
             said = asked.said.iter().collect();
         }
-        let found = |printed: &&Printed| self.metric.and_then(|metric| printed.last(metric));
-        // A client that never asked has said nothing, and why its server ended the server says.
-        let mut lines = said.iter().rev().copied().chain([&err, &out]).map(Printed::last_line);
-        let complaint = lines.find(|line| !line.is_empty());
+        let complaint = match asked {
+            Some(_) => last_complaint(&said, [&err, &out]),
+            None => err.last_line(),
+        };
         let figures = Figures {
             mean: mean(&looks).filter(|_| told),
             whole: whole_mean(&looks).filter(|_| told),
@@ -182,7 +185,7 @@ impl Stage<'_> {
             cpu: Some((used.user + used.system + merged).as_secs_f64()),
             wall: Some(wall.as_secs_f64()),
             charge: charge.map(|bytes| bytes as f64),
-            metric: said.iter().find_map(found),
+            metric: said.iter().find_map(|printed| printed.last(self.metric?)),
             waited: waited(&looks, asked.is_some()),
             counted: counted(&used, &looks, if asked.is_some() { &[] } else { &run.counted }),
             round: 0,
@@ -202,10 +205,7 @@ impl Stage<'_> {
             zeros: seen.zeros.map(|(_, zeros)| zeros),
             // What a server prints says when it did what.
             digest: if asked.is_some() { 0 } else { out.digest },
-            complaint: match asked {
-                Some(_) => complaint.unwrap_or_default(),
-                None => err.last_line(),
-            },
+            complaint,
             left,
         }))
     }
@@ -220,10 +220,10 @@ impl Stage<'_> {
     fn attend(
         &self,
         child: &mut Child,
-        manner: Manner,
+        options: RunOptions,
         beat: Heartbeat<'_>,
     ) -> Result<(Ending, Option<LoadOutcome>)> {
-        let Some(load) = self.load else { return Ok((self.wait(child, manner, beat)?, None)) };
+        let Some(load) = self.load else { return Ok((self.wait(child, options, beat)?, None)) };
         let asked = ask(&self.target.linux, child, load, self.signals, beat)?;
         let ending = asked.failed.clone().map_or(Ending::Served, Ending::Failed);
         Ok((ending, Some(asked)))
@@ -246,9 +246,9 @@ impl Stage<'_> {
     }
 
     /// Waits for the end, within a limit.
-    fn wait(&self, child: &mut Child, manner: Manner, beat: Heartbeat<'_>) -> Result<Ending> {
-        let (begun, limit) = (Instant::now(), manner.limit);
-        let mut stall = Stall::begin(&self.target.linux, Pid(child.id()), manner.rest);
+    fn wait(&self, child: &mut Child, options: RunOptions, beat: Heartbeat<'_>) -> Result<Ending> {
+        let (begun, limit) = (Instant::now(), options.limit);
+        let mut stall = Stall::begin(&self.target.linux, Pid(child.id()), options.rest);
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(Ending::Status(status));
@@ -274,7 +274,7 @@ impl Stage<'_> {
                     return Ok(Ending::Idle);
                 }
                 // Under levers it does as it did when it was looked at first.
-                StallState::Rests(waits) if manner.marks => beat(Some(waits)),
+                StallState::Rests(waits) if options.marks => beat(Some(waits)),
                 StallState::Rests(_) | StallState::Nothing => beat(None),
             }
         }
@@ -293,6 +293,18 @@ impl Stage<'_> {
         }
         Ok(false)
     }
+}
+
+/// The last line of what clients `said`; of one that never asked, why its server ended, which the server says.
+fn last_complaint(said: &[&Printed], server: [&Printed; 2]) -> String {
+    let mut lines = said.iter().rev().copied().chain(server).map(Printed::last_line);
+    lines.find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// Looks at a run, of a server those since it was first asked.
+fn asked_looks(looks: Vec<Memory>, asked: Option<&LoadOutcome>) -> Vec<Memory> {
+    let from = asked.map_or(0.0, |asked| asked.from);
+    looks.into_iter().filter(|look| look.seconds >= from).collect()
 }
 
 /// What tells the CPU time of ksmd so far, where it works for a command that is started so.
@@ -443,7 +455,7 @@ impl RunSamples {
         linux: &Linux,
         pid: Pid,
         over: &AtomicBool,
-        (Manner { marks, .. }, start): (Manner, &Start),
+        (RunOptions { marks, .. }, start): (RunOptions, &Start),
         before: Option<&Path>,
     ) -> Self {
         let heap = start.on_heap;

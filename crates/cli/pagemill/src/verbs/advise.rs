@@ -18,7 +18,7 @@ use pagemill_advise::lever::Start;
 use pagemill_advise::recording::{RecordingAdvice, Simulator};
 use pagemill_advise::rule::Goal as Wanted;
 use pagemill_advise::server::Load;
-use pagemill_advise::session::{self, Metric, Options, Progress};
+use pagemill_advise::session::{self, Metric, Options, SessionProgress};
 use pagemill_advise::slower_memory::Tier;
 use pagemill_advise::stall::{IDLE, RESTS, Waits};
 use pagemill_experiments::recorded::Program;
@@ -113,7 +113,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
     if let Some(lasts) = lasts(&options) {
         line.note(&lasts);
     }
-    let mut progress = |progress: Progress<'_>| {
+    let mut progress = |progress: SessionProgress<'_>| {
         if let Some(waits) = progress.waits {
             line.note(&rests(waits, arguments));
         }
@@ -173,7 +173,7 @@ fn lasts(options: &Options) -> Option<String> {
 }
 
 /// How far it is, and how long it takes yet.
-fn step(progress: &Progress<'_>) -> String {
+fn step(progress: &SessionProgress<'_>) -> String {
     let whole = |time: Duration| time.as_secs_f64().ceil() as u64;
     let mut run = format!("run {}: {}", progress.runs + 1, progress.now);
     let so_far = progress.so_far.as_secs();
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn the_line_moves_while_a_run_is_on_and_does_not_contradict_itself() {
         let seconds = |seconds: f64| Some(Duration::from_secs_f64(seconds));
-        let first = Progress {
+        let first = SessionProgress {
             runs: 0,
             now: "as it is",
             so_far: Duration::ZERO,
@@ -429,8 +429,8 @@ mod tests {
         };
         assert_eq!(step(&first), "run 1: as it is");
         let so_far = Duration::from_secs_f64(3.4);
-        assert_eq!(step(&Progress { so_far, ..first }), "run 1: as it is, 3 s so far");
-        let later = Progress {
+        assert_eq!(step(&SessionProgress { so_far, ..first }), "run 1: as it is, 3 s so far");
+        let later = SessionProgress {
             runs: 6,
             now: "jemalloc",
             so_far,
@@ -445,9 +445,9 @@ mod tests {
             step(&later),
             format!("{run}, about 20 s to go, no run is begun after about 44 s")
         );
-        let all = Progress { rest: seconds(43.9), ..later };
+        let all = SessionProgress { rest: seconds(43.9), ..later };
         assert_eq!(step(&all), format!("{run}, no run is begun after about 44 s"));
-        let none = Progress { rest: None, left: None, ..later };
+        let none = SessionProgress { rest: None, left: None, ..later };
         assert_eq!(step(&none), format!("{run}, until the answer is clear"));
     }
 

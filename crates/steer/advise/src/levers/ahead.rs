@@ -11,7 +11,7 @@ use crate::observation::RunObservation;
 pub struct Ahead;
 
 impl Lever for Ahead {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "huge pages ahead",
             "memory is provided ahead of the command's growth, on huge pages where they pay",

@@ -40,7 +40,7 @@ pub const TCMALLOC: Allocator = Allocator {
 };
 
 impl Lever for Allocator {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [self.name, self.what, self.package]
     }
 

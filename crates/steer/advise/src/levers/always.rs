@@ -10,7 +10,7 @@ use crate::observation::RunObservation;
 pub struct Always;
 
 impl Lever for Always {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "huge pages always",
             "huge pages at every first touch; the system's setting is borrowed while the command runs",

@@ -9,7 +9,7 @@ use crate::observation::{RunObservation, UNKNOWN, bytes};
 pub struct Arenas;
 
 impl Lever for Arenas {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "one arena",
             "glibc's malloc keeps one arena for all threads (mallopt(3), M_ARENA_MAX)",

@@ -10,7 +10,7 @@ use crate::observation::RunObservation;
 pub struct Compact;
 
 impl Lever for Compact {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         ["compacting heap", "pagemill's heap, which lays pages with holes over each other", ""]
     }
 

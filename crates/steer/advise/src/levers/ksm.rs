@@ -10,7 +10,7 @@ use crate::observation::RunObservation;
 pub struct Ksm;
 
 impl Lever for Ksm {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "ksm heap",
             "pagemill's heap, whose pages with holes ksmd merges; opens a side channel between programs that offer \

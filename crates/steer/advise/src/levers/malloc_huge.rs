@@ -9,7 +9,7 @@ use crate::observation::RunObservation;
 pub struct MallocHuge;
 
 impl Lever for MallocHuge {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "malloc huge",
             "glibc's malloc asks for huge pages (glibc.malloc.hugetlb=1)",

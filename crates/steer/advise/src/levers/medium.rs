@@ -10,7 +10,7 @@ use crate::observation::RunObservation;
 pub struct Medium;
 
 impl Lever for Medium {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "64 KiB pages",
             "pages of 64 KiB at every first touch; the system's setting of that size is borrowed while the command \

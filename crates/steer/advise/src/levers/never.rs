@@ -10,7 +10,7 @@ use crate::observation::{RunObservation, bytes};
 pub struct Never;
 
 impl Lever for Never {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "no huge pages",
             "transparent huge pages are switched off for the command (PR_SET_THP_DISABLE)",

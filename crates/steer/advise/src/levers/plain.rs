@@ -14,7 +14,7 @@ pub(crate) const ON_IT: &str = "it runs on pagemill's heap as it is";
 pub struct Plain;
 
 impl Lever for Plain {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         ["plain heap", "pagemill's heap, which gives free pages back and merges nothing", ""]
     }
 

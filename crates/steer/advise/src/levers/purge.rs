@@ -39,7 +39,7 @@ pub const MIMALLOC: Purge = Purge {
 };
 
 impl Lever for Purge {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [self.name, self.what, self.of.name()]
     }
 

@@ -10,7 +10,7 @@ use crate::observation::RunObservation;
 pub struct Pymalloc;
 
 impl Lever for Pymalloc {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "no pymalloc",
             "CPython has small objects from malloc, not from arenas of its own that stay while anything lives in them",

@@ -7,7 +7,7 @@ use crate::observation::{Bounds, MUCH, RunObservation};
 pub struct SlowerMemory;
 
 impl Lever for SlowerMemory {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "slower memory",
             "memory that is not accessed goes to zram, to swap or to a slower tier",

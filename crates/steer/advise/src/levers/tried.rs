@@ -11,7 +11,7 @@ use crate::observation::RunObservation;
 pub struct Tried;
 
 impl Lever for Tried {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "pages by trial",
             "pieces of the command's growth are tried on base pages, 64 KiB and 2 MiB while it runs, and the \

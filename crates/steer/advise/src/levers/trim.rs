@@ -9,7 +9,7 @@ use crate::observation::RunObservation;
 pub struct Trim;
 
 impl Lever for Trim {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "early trim",
             "glibc's malloc gives the top of its heap back from 128 KiB on, and unmaps large blocks (mallopt(3), \

@@ -13,7 +13,7 @@ const REST: f64 = 0.4;
 pub struct TrimAtRest;
 
 impl Lever for TrimAtRest {
-    fn words(&self) -> [&'static str; 3] {
+    fn description(&self) -> [&'static str; 3] {
         [
             "trim at rest",
             "glibc's malloc gives back all free pages whenever the command rests (malloc_trim(3))",
