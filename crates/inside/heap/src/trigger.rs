@@ -13,9 +13,9 @@
 //! Beside a program at work up to half of the share is left over, if a pass over all that could be merged would need
 //! it: what is merged then is soon freed or filled again, and what is merged when the program rests stays. While it
 //! rests, its heap as it was and its own CPU time low, [`REST_SHARE`] of the time is added to the share, and a pass
-//! ends as soon as the program works again. Once it has been idle for [`SETTLED_NS`], how short-lived its memory was at
-//! work says nothing any more: what is saved is expected to stay so for [`LIFETIME_PRIOR_S`] at least, and the work
-//! for it, for which nobody waits, costs a part of what it does at work.
+//! waits while the program works for a moment, and ends if its heap changes. Once it has been idle for [`SETTLED_NS`],
+//! how short-lived its memory was at work says nothing any more: what is saved is expected to stay so for
+//! [`LIFETIME_PRIOR_S`] at least, and the work for it, for which nobody waits, costs a part of what it does at work.
 //!
 //! How long bytes stay saved is learned from passes; and what could have been saved since the last pass, and was not,
 //! for so long is expected to be there for as long again: a heap that a burst of short-lived garbage has made careful

@@ -1,5 +1,5 @@
-// Makes a heap that is a sixteenth full and rests: whether compaction gives back most of it although the program has
-// earned little CPU time for that.
+// Makes a heap that is a sixteenth full and rests but for a look at itself twice a second, some milliseconds of work:
+// whether compaction gives back most of it although the program has earned little CPU time for that.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ int main(void) {
             if (i != (random >> 16) % PAGE) free(slots[page * PAGE + i]), slots[page * PAGE + i] = 0;
     }
     long before = resident_mib(), after = before;
-    for (int s = 0; s < PATIENCE_S && after > MOST_MIB; s++) sleep(1), after = resident_mib();
+    for (int look = 0; look < 2 * PATIENCE_S && after > MOST_MIB; look++) usleep(500000), after = resident_mib();
     for (int i = 0; i < PAGES * PAGE; i++)
         for (int byte = 0; slots[i] && byte < SLOT; byte++)
             if (slots[i][byte] != (unsigned char)i) return puts("an object has changed"), 1;

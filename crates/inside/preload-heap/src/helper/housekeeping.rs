@@ -33,6 +33,9 @@ const BREATH_NS: u64 = 150_000;
 /// Time between two looks at whether the program still rests while a pass is under way.
 const LOOK_NS: u64 = 5_000_000;
 
+/// How many such looks in a row may find it at work before the pass ends.
+const LOOKS_AWAY: u32 = 100;
+
 /// Niceness that the helper asks for where it may not be a real-time thread.
 const NICENESS: isize = -15;
 
@@ -323,7 +326,8 @@ impl<O: Os> Housekeeping<O> {
         let (cgroup_usage, cgroup_limit) = self.pressure.charge();
         let process_ns = sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID);
         let idle_ns = self.idle_ns(now);
-        self.rest.observe(now, process_ns.saturating_sub(self.engine.kernel().cpu_ns()), idle_ns);
+        let own_ns = process_ns.saturating_sub(self.engine.kernel().cpu_ns());
+        self.rest.observe(now, own_ns, idle_ns);
         Inputs {
             now_ns: now,
             request: asked,
@@ -432,29 +436,42 @@ impl<O: Os> Housekeeping<O> {
         while self.slice(|engine| engine.step(SLICE_NS)) {}
     }
 
-    /// The same for a pass that began because the program rests: it merges nothing more as soon as the program works.
-    /// Whether it did all.
+    /// The same for a pass that began because the program rests: while it works for a moment the pass waits, and it
+    /// merges nothing more if that takes long or changes the heap. Whether it did all.
     fn slices_at_rest(&mut self) -> bool {
-        let own = |engine: &Engine<O>| {
-            sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(engine.kernel().cpu_ns())
-        };
         let (mut looked, mut rest) = (self.engine.kernel().now_ns(), RestTime::default());
-        rest.observe(looked, own(self.engine), 0);
+        rest.observe(looked, self.own_ns(), 0);
         let mut whole = true;
         while self.slice(|engine| engine.step(SLICE_NS)) {
-            let now = self.engine.kernel().now_ns();
-            if now - looked < LOOK_NS {
-                continue;
-            }
-            looked = now;
-            let rests = rest.observe(now, own(self.engine), trigger::IDLE_NS);
-            let totals = HEAP.totals();
-            if !rests || !trigger::is_same(self.seen, (totals.live, totals.mapped)) {
-                self.engine.cut_short();
-                whole = false;
+            if whole && self.engine.kernel().now_ns() - looked >= LOOK_NS {
+                whole = self.rests_again(&mut rest);
+                looked = self.engine.kernel().now_ns();
+                if !whole {
+                    self.engine.cut_short();
+                }
             }
         }
         whole
+    }
+
+    /// Waits while the program works and its heap stays as it was; whether it rests in the end.
+    fn rests_again(&self, rest: &mut RestTime) -> bool {
+        for _ in 0..LOOKS_AWAY {
+            let totals = HEAP.totals();
+            if !trigger::is_same(self.seen, (totals.live, totals.mapped)) {
+                return false;
+            }
+            if rest.observe(self.engine.kernel().now_ns(), self.own_ns(), trigger::IDLE_NS) {
+                return true;
+            }
+            work::breathe(LOOK_NS);
+        }
+        false
+    }
+
+    /// CPU time of the program itself, nanoseconds.
+    fn own_ns(&self) -> u64 {
+        sys::clock(sys::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(self.engine.kernel().cpu_ns())
     }
 
     /// One slice, and if there is more to do a rest of its length; whether there is. The program has half of the
