@@ -261,6 +261,28 @@ fn the_book_has_every_page() {
     assert_eq!(by_hand, ["exit-codes.md", "reference/environment.md", "json.md"]);
 }
 
+/// What a page is called stands on it; a decision's date is in the name of its file.
+#[test]
+fn the_book_calls_pages_by_their_first_lines() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut compared = 0;
+    for line in summary.lines().filter(|line| line.contains("](")) {
+        let (title, path) = line.trim_start_matches(['-', ' ', '[']).split_once("](").unwrap();
+        let path = path.trim_end_matches(')');
+        let page = fs::read_to_string(docs.join(path)).unwrap();
+        let first = page.lines().find_map(|line| line.strip_prefix("# ")).unwrap();
+        assert_eq!(first.replace('`', ""), title, "{path}, and docs/SUMMARY.md");
+        if path.starts_with("decisions/") {
+            assert!(!first.contains("20"), "{path}: {first:?} has a date");
+            let third = page.lines().nth(2).unwrap();
+            assert!(third.starts_with("**Context.**"), "{path} begins with {third:?}");
+        }
+        compared += 1;
+    }
+    assert!(compared > 120, "{compared}");
+}
+
 #[test]
 fn the_book_is_built() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
