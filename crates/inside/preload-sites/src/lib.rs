@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Where the recorder traces the program's memory, plain calls of `mmap` and `munmap` are made by the recorder's own
-//! code in the program (`kernel/src/resident`), which spares each of them the way to another process and back.
+//! code in the program (`kernel/src/process/injected`), which spares each of them the way to another process and back.
 //!
 //! A note has the time stamp counter (when memory is given back), address, size, process, and what the stack held: the
 //! caller's address, and of the words above it those that may be addresses of code. Only words of the page that the

@@ -7,9 +7,10 @@
 //! | [`probe`] | this machine's memory nodes as a machine file |
 //! | [`sweep`] | throughput by the size of the fast tier |
 //! | [`huge`] | a run of each huge page policy |
+//! | [`huge_recorded`] | a recording of page faults as a program on it |
 
 pub mod huge;
-mod huge_recorded;
+pub mod huge_recorded;
 pub mod machine;
 pub mod placement;
 pub mod probe;

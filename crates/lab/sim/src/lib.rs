@@ -3,7 +3,6 @@
 //! | module | holds |
 //! |---|---|
 //! | [`machine`] | the machine file: every parameter with its source |
-//! | [`random`] | the one generator; a run is a function of its seed |
 //! | [`dram`] | one memory channel with DRAM timing, request by request |
 //! | [`closed`] | cores in a closed loop over both tiers, request by request |
 //! | [`stream`] | a core that reads consecutive lines, and its prefetcher |
@@ -14,9 +13,11 @@
 //! | [`workload`] | programs as classes of pages with a rate, and as a stream of requests |
 //! | [`recorded`] | a recorded program as a workload |
 //! | [`pages`] | every page of a run, where it is, and the kernel that moves it |
+//! | [`split_pages`] | huge pages that have been split into base pages |
 //! | [`frames`] | the frames that hold them, and their accessed bits, for a kernel that looks at those |
 //! | [`tlb`], [`huge`] | a TLB; huge page policies on it and on the buddy allocator |
 //! | [`run`] | a run: quanta of the page level under a policy |
+//! | [`sweep`] | throughput by the size of the fast tier |
 //!
 //! No kernel, no clock, no floating point whose order depends on anything but the seed; threads only side by side, for
 //! work whose pieces share nothing.

@@ -16,10 +16,13 @@
 //! |---|---|
 //! | `interval` | what a process touched |
 //! | `question` | a system call that is asked about |
+//! | `calls` | the numbers of system calls, and what they are given |
 //! | `layout` | what a mapping is |
 //! | `pins` | what ties a process to its pages |
 //! | `trampoline` | how a stopped thread goes on if the tracer dies while it makes a call for it |
 //! | `inject` | system calls made by a stopped thread |
+//! | `stopped` | what a thread may be in the middle of that was asked to stop |
+//! | `arguments` | the words that a program was started with, kept readable for others |
 //! | `copy` | the bytes of memory, copied while nobody writes them |
 //! | `events` | faults one by one, by the best way that works |
 //! | `trace` | what a trace is to be like, who takes what it finds |

@@ -163,6 +163,11 @@ const CAPABILITIES: &[(&str, &str, &str, Probe)] = &[
     ("seccomp", "3.5", "all of the above: a filter may refuse their system calls", seccomp),
 ];
 
+/// The names of the rows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CAPABILITIES.iter().map(|(name, ..)| *name)
+}
+
 /// All rows.
 pub fn all(linux: &Linux) -> Vec<CapabilityRow> {
     CAPABILITIES

@@ -12,12 +12,14 @@
 //! | a member of a kind is imported by its registry only, and the recipe of a kind has three files at most | the same |
 //! | a kind of event stands in three files, and none but the tables lists the kinds | the same |
 //! | pages, sources, scripts and settings have at most 120 columns, links lead somewhere | people read them |
-//! | the README and a page of the guide have at most 600 words | the same |
+//! | the README and a page of the guide have at most 600 words, a verb's page fewer than 1,500 | the same |
 //! | evidence has its conclusion first, date and machine, a command | a figure without these says nothing |
 //! | a page of the guide ends with what comes next | people read them |
 //! | every page is in the book, every variable of the environment on its page | what is not found is not there |
 //! | a function has at most 80 lines, a file 800, tests apart | what does one thing is that long |
 //! | `base`, `see` and `steer` have no pair of plain `u64` in a signature or a public item | its halves look alike |
+//! | paths that comments and pages name exist; a header's table of modules names those that there are | the same |
+//! | a page that lists a kind lists all of it | the same |
 //! | only the binary depends on `clap` | only it knows flags |
 //! | only the binary prints answers, reads the command's words and ends the process | a library's caller says where |
 //! | `model`, and what reads what users name, read files whole by `model::whole` | who names one may have made it |

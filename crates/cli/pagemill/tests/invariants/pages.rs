@@ -4,10 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use pagemill_advise::levers;
+use pagemill_control::capability;
+use pagemill_experiments::{registry, reproduce::experiment};
 use pagemill_policy::{huge, tier::compose};
 use pagemill_record::recorders::RECORDERS;
+use pagemill_report::export::FORMATS;
+use pagemill_sim::workload;
+use pagemill_workloads::programs::{CLIENTS, PROGRAMS};
 
-use crate::files_below;
+use crate::{LADDER, Source, files_below, sources};
 
 /// The text of a page without what stands between fences.
 fn prose(page: &str) -> String {
@@ -129,7 +135,11 @@ fn pages_are_narrow_short_where_they_should_be_and_their_links_lead_somewhere() 
         assert!(wide.is_empty(), "{shown}: {wide:?}");
         let text = prose(&page);
         let short = path.ends_with("../../../README.md") || shown.to_string().contains("/guide/");
-        assert!(!short || page.split_whitespace().count() <= 600, "{shown} is long");
+        let words = page.split_whitespace().count();
+        assert!(!short || words <= 600, "{shown} is long");
+        // What goes on behind a verb stands on the pages of concepts.
+        let verb = shown.to_string().contains("/verbs/");
+        assert!(!verb || words < 1500, "{shown} has {words} words");
         let last = page.trim_end().rsplit("\n\n").next().unwrap();
         let guide = shown.to_string().contains("/guide/");
         assert!(
@@ -318,21 +328,127 @@ fn the_book_is_built() {
     assert!(followed > 300, "{followed}");
 }
 
-/// `linux-64k`, `damon`, `sites` and `pressure` were missing where all of their kind are listed.
+/// `linux-64k`, `damon`, `sites`, `pressure` and `prefault` were missing where all of their kind are listed.
 #[test]
 fn a_page_that_lists_a_kind_lists_all_of_it() {
     let trackers = compose::TRACKERS.iter().map(|one| one.name).filter(|name| *name != "none");
     let placers = compose::PLACERS.iter().map(|one| one.name).filter(|name| !name.is_empty());
-    let lists: [(&str, Vec<&str>); 3] = [
+    let experiments = experiment::all().unwrap();
+    let experiments = experiments.iter().map(|one| one.name.as_str()).chain(registry::names());
+    let programs = PROGRAMS.iter().chain(&CLIENTS).map(|one| one.name);
+    let lists = [
         ("concepts/huge-pages.md", huge::names().collect()),
+        ("concepts/experiments.md", experiments.collect()),
+        ("verbs/advise.md", levers::REGISTRY.iter().map(|one| one.name()).collect()),
+        ("verbs/doctor.md", capability::names().collect()),
+        ("verbs/export.md", FORMATS.iter().map(|one| one.name).collect()),
+        ("verbs/simulate.md", workload::names().collect()),
+        ("verbs/workload.md", programs.collect::<Vec<&str>>()),
         ("guide/tiers.md", trackers.chain(placers).collect()),
         ("guide/first-recording.md", RECORDERS.iter().map(|one| one.name).collect()),
     ];
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
     for (page, names) in lists {
         let text = fs::read_to_string(docs.join(page)).unwrap();
-        let lacks: Vec<&&str> =
-            names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        // Names of levers are words, in the first column of their table.
+        let is_there = |name: &str| {
+            text.contains(&format!("`{name}`"))
+                || text.lines().any(|line| {
+                    let first = line.strip_prefix("| ").and_then(|line| line.split(" |").next());
+                    first.is_some_and(|first| first.split(", ").any(|word| word == name))
+                })
+        };
+        let lacks: Vec<&&str> = names.iter().filter(|name| !is_there(name)).collect();
         assert!(names.len() > 5 && lacks.is_empty(), "{page} lacks {lacks:?}");
     }
+}
+
+/// The path that a word of code is meant to be, if it looks like one of ours: from the root, or from a crate's folder.
+fn path_of(word: &str) -> Option<String> {
+    let (first, rest) = word.split_once('/')?;
+    let rooms = LADDER.iter().flat_map(|(wing, rooms)| rooms.iter().map(move |room| (wing, room)));
+    let mut rooms = rooms.chain([(&"cli", &"pagemill")]);
+    let of_room = ["src/", "tests/", "benches/", "examples/", "machines/"];
+    let path = match first {
+        "crates" | "docs" | "experiments" | "packaging" | "fuzz" => word.to_owned(),
+        _ if of_room.iter().any(|folder| rest.starts_with(folder)) => {
+            let (wing, room) = rooms.find(|(_, room)| **room == first)?;
+            format!("crates/{wing}/{room}/{rest}")
+        }
+        _ => return None,
+    };
+    // Of one that stands for many the folder is ours; nothing holds what is made by a build.
+    let end =
+        path.find(['*', '{', '<', '…']).map_or(path.len(), |at| path[..at].rfind('/').unwrap());
+    let is_named = path[..end].split('/').any(|part| part.starts_with("NAME"));
+    (!is_named && word != "fuzz/corpus").then(|| path[..end].to_owned())
+}
+
+#[test]
+fn paths_of_ours_are_found_in_words() {
+    for (word, path) in [
+        ("kernel/src/process", Some("crates/base/kernel/src/process")),
+        ("docs/schema/*.json", Some("docs/schema")),
+        ("crates/see/x.rs", Some("crates/see/x.rs")),
+        ("docs/schema/NAME.json", None),
+        ("proc/sys", None),
+        ("kernel", None),
+    ] {
+        assert_eq!(path_of(word).as_deref(), path, "{word}");
+    }
+}
+
+/// A comment named a folder of the kernel's crate long after that had another name.
+#[test]
+fn paths_that_comments_and_pages_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let (mut looked, mut wrong) = (0, Vec::new());
+    for at in files_below(&root, ".rs").into_iter().chain(files_below(&root, ".md")) {
+        let is_page = at.extension().is_some_and(|end| end == "md");
+        let text = fs::read_to_string(&at).unwrap();
+        let lines = text.lines().filter(|line| is_page || line.trim_start().starts_with("//"));
+        for word in lines.flat_map(|line| line.split('`').skip(1).step_by(2)) {
+            let Some(path) = path_of(word).filter(|_| !word.contains(' ')) else { continue };
+            looked += 1;
+            if !root.join(&path).exists() && !root.join(format!("{path}.rs")).exists() {
+                wrong.push(format!("{}: {word}", at.display()));
+            }
+        }
+    }
+    assert!(looked > 30, "{looked}");
+    assert_eq!(wrong, [""; 0]);
+}
+
+/// The modules that a table in the header of a file names, and those that the file declares, apart from tests.
+fn modules(text: &str) -> Option<[BTreeSet<&str>; 2]> {
+    let header = text.lines().take_while(|line| line.starts_with("//!"));
+    let mut rows = header.skip_while(|line| !line.starts_with("//! | module |"));
+    rows.next()?;
+    let cells =
+        rows.map_while(|line| line.strip_prefix("//! |")).filter_map(|row| row.split('|').next());
+    let named = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let mut declared = BTreeSet::new();
+    let mut before = "";
+    for line in text.lines() {
+        let words = line.strip_suffix(';').unwrap_or_default().trim_start_matches("pub(crate) ");
+        let name = words.trim_start_matches("pub ").strip_prefix("mod ");
+        declared.extend(name.filter(|_| before != "#[cfg(test)]"));
+        before = line;
+    }
+    Some([named, declared])
+}
+
+#[test]
+fn modules_that_a_header_lists_are_those_that_there_are() {
+    let example = "//! | module | is |\n//! |---|---|\n//! | [`a`], `b` | x |\n\
+                   mod a;\npub mod b;\n#[cfg(test)]\nmod tests;\n";
+    assert_eq!(modules(example), Some([["a", "b"].into(), ["a", "b"].into()]));
+    let mut tables = 0;
+    for Source { place, text, .. } in sources() {
+        if let Some([named, declared]) = modules(&text) {
+            assert_eq!(named, declared, "the table of {place}, and its modules");
+            tables += 1;
+        }
+    }
+    assert!(tables >= 4, "{tables}");
 }
