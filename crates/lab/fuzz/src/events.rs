@@ -142,6 +142,7 @@ impl Recorded {
         let odd = self.odd;
         let meta = Meta {
             started: self.started,
+            command: vec!["true".to_owned()],
             page_size: Bytes(if odd.is_multiple_of(2) { page::BASE } else { odd.into() }),
             accesses: Some(AccessSetup { granule: Bytes(4096), ..AccessSetup::default() }),
             faults: (odd % 4 < 2).then(|| self.setup()),

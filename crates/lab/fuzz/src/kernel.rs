@@ -37,6 +37,18 @@ pub(crate) const TEXTS: &[Text] = &[
             let _ = confine::filters_in(file.as_raw_fd());
         }
     }),
+    ("proc/4242/oom_score_adj", |linux| drop(linux.oom_score_adj(PID))),
+    ("proc/kpageflags", |linux| drop(linux.frames(|_| {}))),
+    ("proc/sys/kernel/numa_balancing", |linux| drop(linux.numa_balancing())),
+    ("proc/sys/kernel/numa_balancing_promote_rate_limit_MBps", |linux| {
+        drop(linux.numa_balancing());
+    }),
+    ("sys/kernel/mm/numa/demotion_enabled", |linux| drop(linux.numa_balancing())),
+    ("sys/kernel/mm/ksm/run", |linux| drop(linux.ksm_settings())),
+    ("sys/kernel/mm/ksm/advisor_mode", |linux| drop(linux.ksm_settings())),
+    ("sys/kernel/mm/ksm/pages_to_scan", |linux| drop(linux.ksm_settings())),
+    ("sys/kernel/mm/ksm/general_profit", |linux| drop(linux.ksm_counters())),
+    ("sys/kernel/mm/ksm/pages_sharing", |linux| drop(linux.ksm_counters())),
     ("proc/4242/ksm_stat", |linux| drop(linux.ksm_stat(PID))),
     ("proc/4242/cgroup", |linux| drop(linux.memory_cgroup(PID))),
     ("proc/4242/task/4242/syscall", |linux| drop(linux.waits_for_typing(PID))),
@@ -93,6 +105,7 @@ pub(crate) const TEXTS: &[Text] = &[
     ("sys/fs/cgroup/memory.events", |linux| group(linux)),
     ("sys/fs/cgroup/memory.max", |linux| group(linux)),
     ("sys/fs/cgroup/cgroup.controllers", |linux| group(linux)),
+    ("sys/fs/cgroup/memory.pressure", |linux| group(linux)),
 ];
 
 /// Texts of those that neither a snapshot nor every process has.
@@ -117,6 +130,19 @@ pub(crate) const OWN: &[(&str, &[u8])] = &[
     ("proc/4242/environ", b"HOME=/root\0PYTHONMALLOC=malloc_debug\0PATH=/bin\0"),
     ("proc/4242/cmdline", b"python3\0-c\0pass\0"),
     ("sys/kernel/tracing/events/compaction/mm_compaction_end/id", b"517\n"),
+    ("proc/4242/oom_score_adj", b"-1000\n"),
+    // A free block and its tail, a page table, one of a program; and half a word.
+    (
+        "proc/kpageflags",
+        b"\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\x20\x18\0\0\0\0\0\0\x20\x18\0",
+    ),
+    ("sys/kernel/mm/ksm/run", b"2\n"),
+    ("sys/kernel/mm/ksm/advisor_mode", b"none [scan-time]\n"),
+    ("sys/kernel/mm/ksm/general_profit", b"-12345\n"),
+    (
+        "sys/fs/cgroup/memory.pressure",
+        b"some avg10=0.00 avg60=1.50 avg300=100.00 total=12345\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+    ),
 ];
 
 /// Files beside those, so that the reader comes to them.
@@ -147,6 +173,19 @@ const BESIDE: &[(&str, &[u8])] = &[
     ("sys/fs/cgroup/memory.stat", b"anon 1\nkernel 2\n"),
     ("sys/fs/cgroup/memory.events", b"high 1\nmax 2\noom_kill 0\n"),
     ("sys/fs/cgroup/memory.max", b"max\n"),
+    ("proc/sys/kernel/numa_balancing", b"2\n"),
+    ("sys/kernel/mm/numa/demotion_enabled", b"true\n"),
+    ("sys/kernel/mm/ksm/run", b"1\n"),
+    ("sys/kernel/mm/ksm/advisor_mode", b"[none] scan-time\n"),
+    ("sys/kernel/mm/ksm/pages_to_scan", b"100\n"),
+    ("sys/kernel/mm/ksm/sleep_millisecs", b"20\n"),
+    ("sys/kernel/mm/ksm/smart_scan", b"1\n"),
+    ("sys/kernel/mm/ksm/pages_shared", b"7\n"),
+    ("sys/kernel/mm/ksm/pages_sharing", b"8\n"),
+    ("sys/kernel/mm/ksm/pages_unshared", b"9\n"),
+    ("sys/kernel/mm/ksm/pages_volatile", b"1\n"),
+    ("sys/kernel/mm/ksm/full_scans", b"2\n"),
+    ("sys/kernel/mm/ksm/general_profit", b"-4096\n"),
 ];
 
 /// The process, with all that the kernel tells of where its parts are (proc_pid_stat(5)).
@@ -158,6 +197,7 @@ const STAT: &[u8] = b"4242 (python3) S 1 4242 4242 0 -1 4194304 100 0 0 0 3 4 0 
 fn group(linux: &Linux) {
     let Ok(group) = linux.memory_cgroup(PID) else { return };
     let _ = (group.charge(), group.stat(), group.events(), group.least_limit(), group.name());
+    let _ = group.pressure_file().map(|file| psi::read_file(&file));
 }
 
 /// Any of these texts.

@@ -8,10 +8,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod advised;
 mod answers;
 mod board;
 mod events;
 mod files;
+mod followed;
 mod kernel;
 mod malloc;
 mod network;
@@ -63,6 +65,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ring", body: ring::ring, seeds: ring::seeds },
     Target { name: "answers", body: answers::answers, seeds: answers::seeds },
     Target { name: "reports", body: reports::reports, seeds: reports::seeds },
+    Target { name: "advised", body: advised::advised, seeds: advised::seeds },
+    Target { name: "followed", body: followed::followed, seeds: followed::seeds },
     Target { name: "summary", body: reports::summary, seeds: reports::summary_seeds },
 ];
 

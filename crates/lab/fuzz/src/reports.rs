@@ -105,7 +105,7 @@ fn word(text: &str) -> u8 {
 }
 
 /// Rows of one dataset, as `Unstructured` reads them: texts by column, and a number for all others.
-fn rows(dataset: &str, times: u8, texts: &[(&str, &str)], number: &[u8]) -> Vec<u8> {
+pub(crate) fn rows(dataset: &str, times: u8, texts: &[(&str, &str)], number: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let kinds = (0_u8..).zip(event::SCHEMA).filter(|(_, kind)| kind.name == dataset);
     for (kind, schema) in kinds {

@@ -1,6 +1,7 @@
 //! Bytes that are what they should be.
 
 use std::fs;
+use std::io::Read as _;
 
 use pagemill_model::dataset::{Cell, FileWriter, Shape};
 use pagemill_model::event;
@@ -270,7 +271,11 @@ pub fn kernel() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, (path, _)) in (0_u8..).zip(TEXTS) {
         let texts = roots.iter().filter_map(|root| fs::read(root.join(path)).ok());
-        let own = fs::read(std::path::Path::new("/").join(path)).ok();
+        // Of what has a word for each frame of memory the beginning.
+        let own = fs::File::open(std::path::Path::new("/").join(path)).ok().and_then(|file| {
+            let mut text = Vec::new();
+            file.take(1 << 16).read_to_end(&mut text).ok().map(|_| text)
+        });
         let of_it = OWN.iter().filter(|(other, _)| other == path).map(|(_, text)| text.to_vec());
         seeds.extend(texts.chain(own).chain(of_it).map(|text| [vec![number], text].concat()));
     }

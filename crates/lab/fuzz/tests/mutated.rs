@@ -72,7 +72,13 @@ fn drive(target: &Target) {
     let mut random = Random::new(setting("PAGEMILL_SEED", 1));
     // Programs are large.
     let size = seeds.iter().map(Vec::len).sum::<usize>() / seeds.len();
-    let count = setting("PAGEMILL_FUZZ", if size > 20_000 { 100 } else { 1000 });
+    let count = match target.name {
+        _ if size > 20_000 => 100,
+        // Each writes a recording, and works through it several times.
+        "advised" | "followed" => 300,
+        _ => 1000,
+    };
+    let count = setting("PAGEMILL_FUZZ", count);
     for number in 0..count as usize {
         let mut bytes = seeds[number % seeds.len()].clone();
         if number >= seeds.len() {
@@ -118,5 +124,5 @@ driven! {
     perf_data pftrace profile machine latencies meta part cell collected traces program events kernel
     matrix malloc emulator records code state stats_page request resp
     memcached free_memory board ring answers reports
-    summary
+    advised followed summary
 }

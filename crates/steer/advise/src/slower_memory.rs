@@ -101,7 +101,7 @@ impl Touches {
         if let Event::Touched(row) = event {
             self.first = self.first.min(row.began.unwrap_or(row.time).0);
             self.last = self.last.max(row.time.0);
-            self.line.say(&format!("{} s", (self.last - self.first) / 1_000_000_000));
+            self.line.say(&format!("{} s", self.last.saturating_sub(self.first) / 1_000_000_000));
         }
         self.fold.event(event);
     }
@@ -272,6 +272,8 @@ fn steady_seconds(touched: &RefaultView, seconds: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use pagemill_model::Touched;
+
     use super::*;
 
     struct Half;
@@ -293,6 +295,18 @@ mod tests {
         let (intervals, steady) = (100, 50);
         let touched = RefaultView { pages: 1024, intervals, needs, least, steady, left_out: 0 };
         SlowerMemory::curve(touched, 10.0, tier)
+    }
+
+    /// An interval that says that it began after its end: a crafted recording ended a debug build.
+    #[test]
+    fn an_interval_that_ends_before_it_begins_is_taken_as_it_is() {
+        let mut touches = Touches::begin(&Meta::default());
+        for time in 1..=FEWEST {
+            let (number, began) = (Some(time), Some(Nanos(1 << 40)));
+            let row = Touched { time: Nanos(time), number, began, ..Touched::default() };
+            touches.event(&Event::Touched(Box::new(row)));
+        }
+        assert_eq!(touches.slower(None).map(|slower| slower.seconds).ok(), Some(1e-9));
     }
 
     #[test]
