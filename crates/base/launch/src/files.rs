@@ -28,11 +28,11 @@ pub fn check(path: &Path, replaces: bool) -> Result<()> {
 pub struct NewFile {
     path: PathBuf,
     replaces: bool,
-    to: To,
+    to: Destination,
 }
 
 #[derive(Debug)]
-enum To {
+enum Destination {
     Beside(NamedTempFile),
     /// What is no regular file, such as a pipe or `/dev/stdout`, is written as it is.
     There(File),
@@ -47,7 +47,7 @@ impl NewFile {
         let cannot = || format!("cannot write {}", path.display());
         if path == Path::new("-") {
             let output = crate::stdio::standard_output().as_fd().try_clone_to_owned();
-            let to = To::There(output.context("cannot write to standard output")?.into());
+            let to = Destination::There(output.context("cannot write to standard output")?.into());
             return Ok(Self { path: "standard output".into(), replaces, to });
         }
         let there = fs::metadata(path).ok();
@@ -56,7 +56,7 @@ impl NewFile {
                 bail!("cannot write {}: it is a directory", path.display())
             }
             Some(there) if !there.is_file() => {
-                To::There(File::options().write(true).open(path).with_context(cannot)?)
+                Destination::There(File::options().write(true).open(path).with_context(cannot)?)
             }
             Some(_) if !replaces => bail!("{} exists (use -f to overwrite it)", path.display()),
             _ => {
@@ -67,7 +67,7 @@ impl NewFile {
                 // The user's umask takes from it.
                 builder.prefix(".pagemill-").permissions(Permissions::from_mode(0o666));
                 let made = builder.tempfile_in(directory.unwrap_or(Path::new(".")));
-                To::Beside(made.map_err(unnamed).with_context(cannot)?)
+                Destination::Beside(made.map_err(unnamed).with_context(cannot)?)
             }
         };
         Ok(Self { path: path.to_owned(), replaces, to })
@@ -79,8 +79,8 @@ impl NewFile {
     /// No more files can be opened.
     pub fn handle(&self) -> Result<Handle> {
         let file = match &self.to {
-            To::Beside(file) => file.as_file(),
-            To::There(file) => file,
+            Destination::Beside(file) => file.as_file(),
+            Destination::There(file) => file,
         };
         let file = file.try_clone();
         let file = file.with_context(|| format!("cannot write {}", self.path.display()))?;
@@ -92,7 +92,7 @@ impl NewFile {
     /// # Errors
     /// They cannot be set.
     pub fn permit(&self, mode: u32) -> Result<()> {
-        let To::Beside(file) = &self.to else { return Ok(()) };
+        let Destination::Beside(file) = &self.to else { return Ok(()) };
         file.as_file()
             .set_permissions(Permissions::from_mode(mode))
             .with_context(|| format!("cannot set who may read {}", self.path.display()))
@@ -105,7 +105,7 @@ impl NewFile {
     pub fn finish(mut self) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.to.writer().flush().with_context(cannot)?;
-        let To::Beside(file) = self.to else { return Ok(()) };
+        let Destination::Beside(file) = self.to else { return Ok(()) };
         let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let put =
             if self.replaces { file.persist(&target) } else { file.persist_noclobber(&target) };
@@ -141,7 +141,7 @@ impl Write for Handle {
     }
 }
 
-impl To {
+impl Destination {
     fn writer(&mut self) -> &mut dyn Write {
         match self {
             // Its own errors would name the file beside.

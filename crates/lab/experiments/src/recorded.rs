@@ -11,7 +11,7 @@ use pagemill_model::{Event, Fold as _, Nanos, Source as _, page};
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::recorded;
 use pagemill_sim::run::Setup;
-use pagemill_sim::surface::Effort;
+use pagemill_sim::surface::Sampling;
 use pagemill_sim::sweep::Sweep;
 use pagemill_sim::workload::{self, Workload};
 
@@ -131,7 +131,7 @@ pub fn sweep(program: Program, path: &Path, tick: &mut dyn FnMut(usize, usize)) 
         scale: 1.0,
         noise: 0.0,
         seed: 1,
-        effort: Effort { seed: 1, ..Effort::default() },
+        sampling: Sampling { seed: 1, ..Sampling::default() },
     };
     let pages = setup.workload.bytes() / setup.page_bytes();
     let scale = (pages / f64::from(1 << 20)).max(1.0);

@@ -18,7 +18,7 @@ mod samples;
 pub use samples::exchange;
 
 use pagemill_policy::tier::compose::{self, Engine};
-use pagemill_policy::tier::kind::{Knobs, PageSize, Terms, TrackerKind};
+use pagemill_policy::tier::kind::{HintFaultSettings, PageSize, Terms, TrackerKind};
 use pagemill_policy::tier::track::split::{BASE, COOLING, Splitter};
 use pagemill_policy::tier::{Load, Loads};
 
@@ -26,8 +26,8 @@ use crate::closed::Walks;
 use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::pages::Pages;
-use crate::split_pages::{Inside, SplitPages};
-use crate::surface::{Effort, Point, Surface, mix};
+use crate::split_pages::{HotSpots, SplitPages};
+use crate::surface::{Point, Sampling, Surface, mix};
 use crate::workload::{GIB, Workload};
 use pagemill_model::random::Random;
 
@@ -54,8 +54,8 @@ pub struct Setup {
     pub noise: f64,
     /// Seed.
     pub seed: u64,
-    /// Effort of the surface.
-    pub effort: Effort,
+    /// Sampling of the surface.
+    pub sampling: Sampling,
 }
 
 /// One second of a run (means over it).
@@ -149,11 +149,11 @@ impl Setup {
     }
 
     /// The workload as this policy's pages see it, and the heat inside of a page that may be split.
-    fn load(&self) -> (Workload, Option<Inside>) {
+    fn load(&self) -> (Workload, Option<HotSpots>) {
         match self.workload.folded(self.page_bytes()) {
-            Some((load, inside)) => {
+            Some((load, spots)) => {
                 let splits = self.tracker().is_some_and(|tracker| tracker.splits);
-                (load, splits.then_some(inside))
+                (load, splits.then_some(spots))
             }
             None => (self.workload.clone(), None),
         }
@@ -224,7 +224,7 @@ impl Setup {
             split.then(|| Self { scale: 1.0, ..self.clone() }.walks_of(&self.workload, SMALL));
         let mut build = |steps| {
             let mut of = |walks| {
-                Surface::build(&self.machine, &self.workload, steps, walks, self.effort, tick)
+                Surface::build(&self.machine, &self.workload, steps, walks, self.sampling, tick)
             };
             Surfaces { whole: of(walks), split: split.map(&mut of) }
         };
@@ -370,7 +370,7 @@ fn engine(setup: &Setup, pages: &Pages) -> Engine {
     let terms = Terms {
         pages: pages.len(),
         cooling: cooling(setup),
-        kernel: Knobs {
+        kernel: HintFaultSettings {
             threshold_ms: machine.get("kernel.hot_threshold_ms"),
             pages_per_second: per_second as u64,
             adapt_ms: machine.get("kernel.adapt_ms") as u64,
@@ -395,11 +395,11 @@ pub fn policy(name: &str, terms: &Terms) -> Engine {
 
 impl<'a> State<'a> {
     fn new(setup: &'a Setup) -> Self {
-        let (load, inside) = setup.load();
+        let (load, spots) = setup.load();
         let mut pages =
             Pages::first_touch(&load, setup.page_bytes(), setup.default_bytes(), setup.scale);
-        let splitter = inside.map(|inside| {
-            pages.splittable(SplitPages::new(pages.len(), inside));
+        let splitter = spots.map(|spots| {
+            pages.splittable(SplitPages::new(pages.len(), spots));
             Splitter::new(pages.len(), pages.default_frames() * BASE, cooling(setup))
         });
         let engine = engine(setup, &pages);

@@ -1,7 +1,7 @@
 //! Huge pages that have been split into base pages.
 //!
 //! Terms: a *unit* is the memory of one huge page: a huge page, or as many base pages of split ones, all read alike.
-//! Where a part `1/k` of each huge page is read more than the rest ([`Inside`]), `k` pages of the same tier are split
+//! Where a part `1/k` of each huge page is read more than the rest ([`HotSpots`]), `k` pages of the same tier are split
 //! together, a *group*, into one unit with what is hot in them and `k - 1` with what is not, in their places. So all
 //! units are of one size, and placement goes on as before.
 //!
@@ -13,7 +13,7 @@ use pagemill_model::random::Random;
 
 /// Heat inside of a huge page.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Inside {
+pub struct HotSpots {
     /// One base page in so many is hot.
     pub one_in: usize,
     /// Part of the page's reads on those.
@@ -23,7 +23,7 @@ pub struct Inside {
 /// Which unit serves which page.
 #[derive(Clone, Debug)]
 pub struct SplitPages {
-    inside: Inside,
+    spots: HotSpots,
     /// The group of each page; [`WHOLE`] before it is split.
     group: Vec<u32>,
     /// Pages of each group; the first is the hot unit's place.
@@ -35,14 +35,14 @@ const WHOLE: u32 = u32::MAX;
 impl SplitPages {
     /// Whole pages.
     #[must_use]
-    pub fn new(pages: usize, inside: Inside) -> Self {
-        Self { inside, group: vec![WHOLE; pages], groups: Vec::new() }
+    pub fn new(pages: usize, spots: HotSpots) -> Self {
+        Self { spots, group: vec![WHOLE; pages], groups: Vec::new() }
     }
 
     /// Pages of a group.
     #[must_use]
     pub const fn together(&self) -> usize {
-        self.inside.one_in
+        self.spots.one_in
     }
 
     /// Splits a group of whole pages.
@@ -55,7 +55,7 @@ impl SplitPages {
     /// The part of all pages that have been split.
     #[must_use]
     pub fn part_split(&self) -> f64 {
-        (self.groups.len() * self.inside.one_in) as f64 / self.group.len().max(1) as f64
+        (self.groups.len() * self.spots.one_in) as f64 / self.group.len().max(1) as f64
     }
 
     /// The reads of a unit for each read of an average page.
@@ -66,16 +66,16 @@ impl SplitPages {
         };
         let pages = group.len() as f64;
         if group[0].0 == unit {
-            pages * self.inside.weight
+            pages * self.spots.weight
         } else {
-            pages * (1.0 - self.inside.weight) / (pages - 1.0)
+            pages * (1.0 - self.spots.weight) / (pages - 1.0)
         }
     }
 
     /// Draws a read of `page`: its base page of `of`, and the unit that serves it.
     pub fn draw(&self, page: u32, of: usize, random: &mut Random) -> (usize, u32) {
-        let hot = of / self.inside.one_in;
-        let in_hot = random.chance(self.inside.weight);
+        let hot = of / self.spots.one_in;
+        let in_hot = random.chance(self.spots.weight);
         let base = if in_hot {
             random.below(hot as u64) as usize
         } else {
@@ -98,7 +98,7 @@ mod tests {
         #[test]
         fn units_serve_all_reads(one_in in 2_usize..9, weight in 0.1_f64..0.99, groups in 0_usize..5) {
             let pages = one_in * 6;
-            let mut split = SplitPages::new(pages, Inside { one_in, weight });
+            let mut split = SplitPages::new(pages, HotSpots { one_in, weight });
             for group in 0..groups {
                 let first = (group * one_in) as u32;
                 split.split(&(first..first + one_in as u32).map(Page).collect::<Vec<_>>());

@@ -34,7 +34,7 @@ const COPIED: f64 = 4.0 / 64.0;
 
 /// How a surface is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct Sampling {
     /// Time to fill the queues, in nanoseconds.
     pub warm_ns: f64,
     /// Time measured for each point, in nanoseconds.
@@ -43,7 +43,7 @@ pub struct Effort {
     pub seed: u64,
 }
 
-impl Default for Effort {
+impl Default for Sampling {
     fn default() -> Self {
         Self { warm_ns: 4_000.0, measure_ns: 60_000.0, seed: 1 }
     }
@@ -58,7 +58,7 @@ pub fn point(
     walks: Walks,
     share: f64,
     copied: f64,
-    effort: Effort,
+    sampling: Sampling,
 ) -> (Point, u64) {
     let copies = Group {
         cores: 1,
@@ -67,7 +67,8 @@ pub fn point(
         writes_per_read: 0.0,
     };
     let groups = [workload.group(machine, share, walks), antagonist(machine, steps), copies];
-    let outcome = closed::run(machine, &groups, effort.warm_ns, effort.measure_ns, effort.seed);
+    let outcome =
+        closed::run(machine, &groups, sampling.warm_ns, sampling.measure_ns, sampling.seed);
     (Point { reads_per_ns: outcome.ops_per_ns[0], loads: outcome.loads }, outcome.requests)
 }
 
@@ -79,13 +80,13 @@ impl Surface {
         workload: &Workload,
         steps: f64,
         walks: Walks,
-        effort: Effort,
+        sampling: Sampling,
         tick: &mut dyn FnMut(usize, usize),
     ) -> Self {
         let places: Vec<(f64, f64)> =
             [0.0, COPIED].iter().flat_map(|&copied| SHARES.map(|share| (copied, share))).collect();
         let at = |&(copied, share): &(f64, f64)| {
-            point(machine, workload, steps, walks, share, copied, effort)
+            point(machine, workload, steps, walks, share, copied, sampling)
         };
         let points = parallel::map(&places, at, &mut |made| tick(made, places.len()));
         let requests = points.iter().map(|(_, served)| served).sum();
@@ -101,9 +102,9 @@ impl Surface {
         workload: &Workload,
         steps: f64,
         walks: Walks,
-        effort: Effort,
+        sampling: Sampling,
     ) -> Self {
-        let at = |&share: &f64| point(machine, workload, steps, walks, share, 0.0, effort);
+        let at = |&share: &f64| point(machine, workload, steps, walks, share, 0.0, sampling);
         let points = parallel::map(&SHARES, at, &mut |_| ());
         let requests = points.iter().map(|(_, served)| served).sum();
         let layer: Vec<Point> = points.into_iter().map(|(point, _)| point).collect();

@@ -89,7 +89,7 @@ impl Sweep {
 mod tests {
     use super::*;
     use crate::machine::{ICELAKE, Machine};
-    use crate::surface::Effort;
+    use crate::surface::Sampling;
     use crate::workload::{Class, Workload, chase};
 
     /// Nine of ten accesses go to an eighth of the memory.
@@ -115,7 +115,7 @@ mod tests {
             scale: 64.0,
             noise: 0.0,
             seed: 1,
-            effort: Effort { measure_ns: 1_000_000.0, ..Effort::default() },
+            sampling: Sampling { measure_ns: 1_000_000.0, ..Sampling::default() },
         }
     }
 

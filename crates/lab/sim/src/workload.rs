@@ -12,7 +12,7 @@ use pagemill_model::page::HUGE;
 use crate::cache::{self, Lines};
 use crate::closed::{CoreKind, Group, Walks};
 use crate::machine::Machine;
-use crate::split_pages::Inside;
+use crate::split_pages::HotSpots;
 
 /// Bytes of a GiB.
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -439,16 +439,16 @@ impl Workload {
     /// The workload as pages of `page_bytes` see it, where each of its segments is one of them: one class, and the heat
     /// inside.
     #[must_use]
-    pub fn folded(&self, page_bytes: f64) -> Option<(Self, Inside)> {
+    pub fn folded(&self, page_bytes: f64) -> Option<(Self, HotSpots)> {
         let segment = self.bytes() / self.segments as f64;
         let hot = self.classes.first()?;
         if self.classes.len() != 2 || segment != page_bytes {
             return None;
         }
-        let inside =
-            Inside { one_in: (self.bytes() / hot.bytes).round() as usize, weight: hot.weight };
+        let spots =
+            HotSpots { one_in: (self.bytes() / hot.bytes).round() as usize, weight: hot.weight };
         let all = Class::new("all", self.bytes(), 1.0);
-        Some((Self { classes: vec![all], segments: 1, ..self.clone() }, inside))
+        Some((Self { classes: vec![all], segments: 1, ..self.clone() }, spots))
     }
 
     /// Its size.

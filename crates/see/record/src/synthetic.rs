@@ -57,7 +57,7 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
         ..Meta::default()
     };
     let live = Live::begin(meta.started, PAGE, events > 0);
-    let mut to = To { writer: Writer::create(path, meta, false, None)?, live };
+    let mut to = Sink { writer: Writer::create(path, meta, false, None)?, live };
     let mapping = |start: u64, end: u64, name: &str, permissions: &str| {
         Event::Mapping(Box::new(MappingSample {
             pid: Some(PID),
@@ -91,12 +91,12 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
 }
 
 /// The recording, and what it adds up to.
-struct To {
+struct Sink {
     writer: Writer,
     live: Live,
 }
 
-impl To {
+impl Sink {
     fn event(&mut self, event: &Event) -> Result<()> {
         self.live.event(event);
         Ok(self.writer.event(event)?)
@@ -104,7 +104,7 @@ impl To {
 }
 
 /// One interval: `events` accesses, and the pages.
-fn interval(to: &mut To, random: &mut Random, number: u64, events: u64) -> Result<()> {
+fn interval(to: &mut Sink, random: &mut Random, number: u64, events: u64) -> Result<()> {
     // One array for twenty intervals, going on where the one before ended.
     let (which, from) = (number / 20 % ARRAYS, number * (INTERVAL / 2));
     let began = number * LENGTH.0;

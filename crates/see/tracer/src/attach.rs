@@ -169,9 +169,9 @@ impl Tracer {
                 process.control.answered();
             }
         }
-        for question in waiting {
-            self.again.insert(question.thread);
-            let _ = question.put_back(listener);
+        for notification in waiting {
+            self.again.insert(notification.thread);
+            let _ = notification.put_back(listener);
         }
     }
 
@@ -181,7 +181,7 @@ impl Tracer {
         loop {
             // Who waits for an answer cannot stop.
             self.receive();
-            match self.questions(sink) {
+            match self.notifications(sink) {
                 Err(_) if anyhow => self.put_back(),
                 answered => answered?,
             }

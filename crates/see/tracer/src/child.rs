@@ -29,8 +29,8 @@ use crate::arguments::Arguments;
 use crate::calls::{self, BRK, EXECVE, EXECVEAT, INVALID, MADVISE, MMAP, MREMAP, MUNMAP};
 use crate::interval::{Interval, normal, now};
 use crate::layout::OURS;
+use crate::notification::SyscallNotification;
 use crate::process::{Inherited, cloned};
-use crate::question::SyscallNotification;
 
 /// A child that is still to be adopted.
 #[derive(Debug)]
@@ -172,16 +172,16 @@ impl Child {
     pub(crate) fn answer(
         &mut self,
         linux: &Linux,
-        question: &SyscallNotification,
+        notification: &SyscallNotification,
     ) -> Result<SyscallReply> {
         const DONT_NEED: u64 = 4;
         const FREE: u64 = 8;
         const REMOVE: u64 = 9;
         const DONT_NEED_LOCKED: u64 = calls::DONT_NEED_LOCKED as u64;
-        let [start, length, advice, ..] = question.argument;
+        let [start, length, advice, ..] = notification.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         let range = PageRange::new(start..end);
-        match question.number {
+        match notification.number {
             MUNMAP | MREMAP => self.see(range)?,
             EXECVE | EXECVEAT | MMAP | BRK => self.see(PageRange::ALL)?,
             MADVISE if matches!(advice, DONT_NEED | FREE | REMOVE | DONT_NEED_LOCKED) => {

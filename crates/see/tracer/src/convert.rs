@@ -42,7 +42,9 @@ use crate::calls::{
 use crate::copy::{copy, copy_data, own_copies};
 use crate::descriptors::{Descriptors, Opening, Session};
 use crate::inject::{Injection, Site, checked, refused};
-use crate::layout::{OURS, guard, in_resident, map_over, of_image, own_file, stays, watch_all};
+use crate::layout::{
+    OURS, guard, in_injected_code, map_over, of_image, own_file, stays, watch_all,
+};
 use crate::process::{ForkAdvice, Inherited, Process, end_helpers, fresh};
 use crate::trace::Untraced;
 use crate::tracer::Tracer;
@@ -83,7 +85,7 @@ enum Treatment {
 
 /// What becomes of a mapping by what the kernel says that it is, not by its name; `own`: though of a file, its data are
 /// the program's own.
-fn fate(usage: &MappingUsage, own: bool) -> Treatment {
+fn treatment(usage: &MappingUsage, own: bool) -> Treatment {
     let mapping = &usage.mapping;
     let named = mapping.name.as_str();
     if mapping.start >= 1 << 47 || named.starts_with("[v") {
@@ -263,7 +265,7 @@ impl Conversion<'_> {
     /// has.
     fn undo(&self, own: &Descriptors) -> Result<()> {
         for mapping in self.linux.maps(self.pid)? {
-            if mapping.shared && mapping.name.starts_with(OURS) && !in_resident(&mapping) {
+            if mapping.shared && mapping.name.starts_with(OURS) && !in_injected_code(&mapping) {
                 self.injection.one(&map_over(&mapping, PRIVATE, own.memory, mapping.offset))?;
             }
         }
@@ -323,7 +325,7 @@ impl Conversion<'_> {
         self.injection.list(control, &guard(&guards))?;
         let own_files = usages.iter().any(|usage| own_file(&usage.mapping));
         let apart =
-            usages.iter().filter(|usage| matches!(fate(usage, false), Treatment::Untraced(_)));
+            usages.iter().filter(|usage| matches!(treatment(usage, false), Treatment::Untraced(_)));
         let apart: Vec<Mapping> = apart.map(|usage| usage.mapping.clone()).collect();
         control.apart.store(apart.len() as u32, Relaxed);
         if self.granule == Granule::Page {
@@ -345,7 +347,7 @@ impl Conversion<'_> {
             original: usages
                 .into_iter()
                 .map(|usage| usage.mapping)
-                .filter(|mapping| !in_resident(mapping))
+                .filter(|mapping| !in_injected_code(mapping))
                 .collect(),
         })
     }
@@ -404,7 +406,7 @@ impl Conversion<'_> {
         Ok(control)
     }
 
-    /// Changes every mapping according to its fate.
+    /// Changes every mapping as it is to be treated.
     fn mappings(
         &mut self,
         control: &Control,
@@ -423,14 +425,14 @@ impl Conversion<'_> {
         for usage in usages {
             let mapping = &usage.mapping;
             let floor = std::mem::replace(&mut before, mapping.end);
-            if in_resident(mapping) {
+            if in_injected_code(mapping) {
                 continue;
             }
             let parents = self.of_parent(mapping);
             let image = !mapping.shared && of_image(mapping, &all);
             let own_pages =
                 parents || image && (mapping.write || self.has_copies(mapping, pagemap)?);
-            match fate(usage, own_pages) {
+            match treatment(usage, own_pages) {
                 Treatment::Ignored | Treatment::Watched => {}
                 Treatment::Untraced(why) => {
                     self.untraced.push(Untraced::mapping(self.pid, mapping, why));

@@ -15,8 +15,8 @@ use crate::calls::{
 };
 use crate::copy::copy;
 use crate::layout::{OURS, map_over, of_image, stays};
+use crate::notification::SyscallNotification;
 use crate::process::{ForkAdvice, Process};
-use crate::question::SyscallNotification;
 use crate::trace::Untraced;
 
 const DO_FORK: u64 = 11;
@@ -24,37 +24,37 @@ const KEEP_ON_FORK: u64 = 19;
 impl Process {
     /// Has its injector decide a call of its own that another process's mapper received, or, `now`, one that is the
     /// tracer's to answer.
-    pub(crate) fn decide(&self, question: &SyscallNotification, now: bool) -> Result<Decided> {
-        let SyscallNotification { id, thread, number, argument } = *question;
+    pub(crate) fn decide(&self, notification: &SyscallNotification, now: bool) -> Result<Decided> {
+        let SyscallNotification { id, thread, number, argument } = *notification;
         self.control.decide(id, thread, number, argument, now, |calls| self.serve(calls))
     }
 
     /// Whether a call forks: makes a process with a copy of the memory.
-    pub(crate) fn forks(&self, question: &SyscallNotification) -> bool {
+    pub(crate) fn forks(&self, notification: &SyscallNotification) -> bool {
         const SHARE_MEMORY: u64 = 0x100;
         let copies = |flags: u64| flags & SHARE_MEMORY == 0;
-        question.number == FORK
-            || question.clones(self.pid).is_some_and(|asked| copies(asked.flags))
+        notification.number == FORK
+            || notification.clones(self.pid).is_some_and(|asked| copies(asked.flags))
     }
 
     /// Private writable memory of a file is about to be: mapped or moved by the injector, while the tracer looks at no
     /// page table. Whether it is done.
-    pub(crate) fn own_file(&mut self, question: &SyscallNotification) -> Result<Decided> {
+    pub(crate) fn own_file(&mut self, notification: &SyscallNotification) -> Result<Decided> {
         self.own_files = true;
-        self.decide(question, true)
+        self.decide(notification, true)
     }
 
     /// A mapping of something else than a plain file, made between two looks at the page tables; and if it is a
     /// driver's memory, or huge pages, never looked at. What is not traced of it.
     pub(crate) fn map_apart(
         &mut self,
-        question: &SyscallNotification,
+        notification: &SyscallNotification,
     ) -> Result<(SyscallReply, Vec<Untraced>)> {
-        let asked = call(question.number, question.argument.map(|word| word as i64));
+        let asked = call(notification.number, notification.argument.map(|word| word as i64));
         let result = self.serve(&[asked])?[0];
         let mut untraced = Vec::new();
         if !failed(result) {
-            let length = question.argument[if question.number == MREMAP { 2 } else { 1 }];
+            let length = notification.argument[if notification.number == MREMAP { 2 } else { 1 }];
             let range = PageRange::of_length(result as u64, Bytes(length));
             for usage in self.linux.smaps(self.pid)? {
                 let mapping = &usage.mapping;
@@ -75,8 +75,8 @@ impl Process {
     }
 
     /// Write access to private mappings of files: parts of programs' images become part of the memory file.
-    pub(crate) fn protect(&mut self, question: &SyscallNotification) -> Result<SyscallReply> {
-        let [start, length, access, ..] = question.argument;
+    pub(crate) fn protect(&mut self, notification: &SyscallNotification) -> Result<SyscallReply> {
+        let [start, length, access, ..] = notification.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         let maps = self.linux.maps(self.pid)?;
         for mapping in &maps {
@@ -115,8 +115,8 @@ impl Process {
 
     /// Advice about parts of the memory file: what a fork shall do with them, or that the bytes of a program's image
     /// are to come back.
-    pub(crate) fn advise(&mut self, question: &SyscallNotification) -> Result<SyscallReply> {
-        let [start, length, advice, ..] = question.argument;
+    pub(crate) fn advise(&mut self, notification: &SyscallNotification) -> Result<SyscallReply> {
+        let [start, length, advice, ..] = notification.argument;
         let end = start.saturating_add(length).next_multiple_of(page_size() as u64);
         for part in self.file_mappings(PageRange::new(start..end))? {
             match advice {

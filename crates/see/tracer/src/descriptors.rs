@@ -19,7 +19,7 @@ use crate::calls::{
     CLOSE, Call, EVENTFD2, FCNTL, MEMFD_CREATE, OPENAT, PRCTL, PRLIMIT, SECCOMP, USERFAULTFD, call,
 };
 use crate::inject::{Injection, checked, refused};
-use crate::question::SyscallNotification;
+use crate::notification::SyscallNotification;
 use crate::rescue::rescue;
 
 /// RLIMIT_NOFILE.

@@ -1,7 +1,7 @@
-//! The loop of the tracer: stops of threads, questions of mappers, ticks.
+//! The loop of the tracer: stops of threads, notifications of system calls, ticks.
 //!
 //! One thread does everything, because only the thread that traces may. It sleeps until the next tick, a
-//! stop (SIGCHLD) or a question.
+//! stop (SIGCHLD) or a notification.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -156,7 +156,7 @@ impl Tracer {
             return Ok(());
         }
         self.receive();
-        self.questions(sink)?;
+        self.notifications(sink)?;
         self.withdraw_all(sink)?;
         self.hurry_forks();
         self.look_after_helpers()?;

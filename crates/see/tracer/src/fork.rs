@@ -43,20 +43,20 @@ use crate::calls::{
 use crate::copy::{copy_run, own_copies};
 use crate::inject::{Injection, Site, refused};
 use crate::layout::{OURS, guard, map_over, protection, watch_all};
+use crate::notification::SyscallNotification;
 use crate::pins::pins;
 use crate::process::{ForkAdvice, Process, TidWords};
-use crate::question::SyscallNotification;
 
 /// Without a promise of memory that could be refused.
 const UNPROMISED: i64 = PRIVATE | NORESERVE;
 
 impl Process {
     /// A thread is about to fork: notes what the kernel will write.
-    pub(crate) fn note_words(&mut self, question: &SyscallNotification) {
+    pub(crate) fn note_words(&mut self, notification: &SyscallNotification) {
         const PIDFD: u64 = 0x1000;
         const PARENT: u64 = 0x0010_0000;
         const CHILD: u64 = 0x0100_0000;
-        let Some(asked) = question.clones(self.pid) else { return };
+        let Some(asked) = notification.clones(self.pid) else { return };
         let held = |address: u64| {
             let mut bytes = [0; 4];
             let read = process_vm::read(self.pid, address, &mut bytes);
@@ -68,7 +68,7 @@ impl Process {
             child: held(CHILD, asked.child).into_iter().collect(),
             parent: parent.into_iter().flatten().collect(),
         };
-        self.fork_words.insert(question.thread, words);
+        self.fork_words.insert(notification.thread, words);
     }
 
     /// Gives the parent back what the kernel wrote over for the child; what the child's memory is to hold

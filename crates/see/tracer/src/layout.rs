@@ -54,8 +54,9 @@ pub(crate) fn watch_all(
     stay: &[Mapping],
 ) -> Result<()> {
     for mapping in linux.maps(pid)? {
-        let ours =
-            mapping.start >= 1 << 47 || mapping.name.starts_with("[v") || in_resident(&mapping);
+        let ours = mapping.start >= 1 << 47
+            || mapping.name.starts_with("[v")
+            || in_injected_code(&mapping);
         if !ours && !stay.iter().any(|other| overlap(other, &mapping)) {
             match arm {
                 true => watched.register_armed(PageRange::new(mapping.start..mapping.end)),
@@ -86,6 +87,6 @@ pub(crate) fn guard(ranges: &[PageRange]) -> Vec<Call> {
     ranges.iter().map(call).collect()
 }
 
-pub(crate) fn in_resident(mapping: &Mapping) -> bool {
+pub(crate) fn in_injected_code(mapping: &Mapping) -> bool {
     mapping.start < injected::ARGUMENTS_END && mapping.end > injected::CODE
 }

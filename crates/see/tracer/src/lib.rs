@@ -15,7 +15,7 @@
 //! | module | is |
 //! |---|---|
 //! | `interval` | what a process touched |
-//! | `question` | a system call that is asked about |
+//! | `notification` | a system call that the kernel tells of, to be answered |
 //! | `calls` | the numbers of system calls, and what they are given |
 //! | `layout` | what a mapping is |
 //! | `pins` | what ties a process to its pages |
@@ -41,7 +41,7 @@
 //! | `attach` | a running program taken over, and let go |
 //! | `rescue` | the memory of a program made its own after all that ran for us there was killed |
 //! | `withdraw` | one process let go by itself, for a tracer of its own |
-//! | `follow` | the loop: stops, questions, ticks |
+//! | `follow` | the loop: stops, notifications, ticks |
 //! | `advise` | apart from these: a command run with chosen parts of its memory on huge pages |
 //! | `exact` | another way: every access, by an emulator |
 //!
@@ -73,11 +73,11 @@ mod hold;
 mod inject;
 mod interval;
 mod layout;
+mod notification;
 mod page_out;
 mod page_out_loop;
 mod pins;
 mod process;
-mod question;
 mod rescue;
 mod stopped;
 mod stops;

@@ -23,7 +23,7 @@ use crate::calls::{Call, DONT_NEED_LOCKED, MADVISE, PROCESS_MADVISE, call};
 use crate::inject::checked;
 use crate::interval::{Interval, normal, now};
 use crate::layout::own_file;
-use crate::question::SyscallNotification;
+use crate::notification::SyscallNotification;
 use crate::trace::Untraced;
 use crate::{Granule, PATIENCE};
 
@@ -131,7 +131,7 @@ impl Process {
     }
 
     /// What its mapper asks, if it does.
-    pub(crate) fn question(&self) -> Option<SyscallNotification> {
+    pub(crate) fn notification(&self) -> Option<SyscallNotification> {
         if self.control.asks() { self.received() } else { None }
     }
 
@@ -498,14 +498,14 @@ pub(crate) fn end_helpers(
 
 /// The call that a mapper received last, unless it is done with.
 fn received(control: &Control) -> Option<SyscallNotification> {
-    let notification = &control.notification;
-    let question = SyscallNotification {
-        id: notification.id.load(Acquire),
-        thread: Pid(notification.pid.load(Relaxed)),
-        number: notification.number.load(Relaxed),
-        argument: std::array::from_fn(|index| notification.argument[index].load(Relaxed)),
+    let slot = &control.notification;
+    let notification = SyscallNotification {
+        id: slot.id.load(Acquire),
+        thread: Pid(slot.pid.load(Relaxed)),
+        number: slot.number.load(Relaxed),
+        argument: std::array::from_fn(|index| slot.argument[index].load(Relaxed)),
     };
-    (question.id != 0).then_some(question)
+    (notification.id != 0).then_some(notification)
 }
 
 pub(crate) fn cloned(file: &File) -> Result<File> {

@@ -18,7 +18,7 @@ use pagemill_model::Pid;
 use crate::calls::{CLOSE, call};
 use crate::copy::make_own;
 use crate::inject::{Injection, Site};
-use crate::layout::{OURS, in_resident};
+use crate::layout::{OURS, in_injected_code};
 use crate::stopped::{calm, comes_out, restart_call};
 
 /// How long threads may take to stop.
@@ -44,7 +44,7 @@ pub(crate) fn rescue(thread: Pid, unmake: &dyn Fn()) -> Result<()> {
     let (memory, number) = memory_file(&linux, pid)?;
     let mut held = StoppedThreads(Vec::new());
     hold(&linux, pid, thread, &mut held, unmake)?;
-    let own = |mapping: &Mapping| mapping.name.starts_with(OURS) && !in_resident(mapping);
+    let own = |mapping: &Mapping| mapping.name.starts_with(OURS) && !in_injected_code(mapping);
     let site = Site::find(&linux, pid)?;
     let calm = calm(&held.0).ok_or_else(|| gone(pid))?;
     let injection = Injection::with_trampoline(calm, &site)?;

@@ -10,7 +10,7 @@ use pagemill_model::Pid;
 use crate::PATIENCE;
 use crate::convert::Origin;
 use crate::interval::now;
-use crate::layout::{OURS, in_resident};
+use crate::layout::{OURS, in_injected_code};
 use crate::process::Process;
 use crate::stopped::comes_out;
 use crate::trace::{Ended, Sink, Untraced};
@@ -94,7 +94,7 @@ impl Tracer {
                 state.held = true;
             }
             let shared = |mapping: &Mapping| {
-                mapping.shared && mapping.name.starts_with(OURS) && !in_resident(mapping)
+                mapping.shared && mapping.name.starts_with(OURS) && !in_injected_code(mapping)
             };
             if self.linux.maps(child).is_ok_and(|maps| maps.iter().any(shared)) {
                 let _ = signal::send(child, 9);

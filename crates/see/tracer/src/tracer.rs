@@ -11,9 +11,9 @@ use pagemill_model::Pid;
 use crate::child::Child;
 use crate::descriptors::{Session, own_descriptors};
 use crate::events::{Events, FaultSource};
+use crate::notification::SyscallNotification;
 use crate::page_out::PagedOut;
 use crate::process::Process;
-use crate::question::SyscallNotification;
 use crate::trace::{Ended, Options, Sink, Untraced};
 
 /// What one fault costs the program, for counting useful time, until more is known.

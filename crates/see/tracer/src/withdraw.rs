@@ -17,7 +17,7 @@ use pagemill_kernel::{Error, Kind, Result, process::ptrace};
 use pagemill_model::Pid;
 
 use crate::PATIENCE;
-use crate::question::SyscallNotification;
+use crate::notification::SyscallNotification;
 use crate::trace::{Sink, Untraced};
 use crate::tracer::Tracer;
 
@@ -35,21 +35,22 @@ impl Tracer {
     }
 
     /// Whether process `pid` asks for a child that may not be traced.
-    pub(crate) fn asks_for_untraced(&self, pid: Pid, question: &SyscallNotification) -> bool {
+    pub(crate) fn asks_for_untraced(&self, pid: Pid, notification: &SyscallNotification) -> bool {
         let followed = self.processes.contains_key(&pid) || self.children.contains_key(&pid);
-        let asks =
-            question.clones(question.thread).is_some_and(|asked| asked.flags & UNTRACED != 0);
+        let asks = notification
+            .clones(notification.thread)
+            .is_some_and(|asked| asked.flags & UNTRACED != 0);
         asks && followed && !self.plain_clone.contains(&pid)
     }
 
-    /// Stops the thread that asks for such a child; the rest is done when all questions are answered.
-    pub(crate) fn put_aside(&mut self, pid: Pid, question: &SyscallNotification) -> Result<()> {
-        let thread = question.thread;
+    /// Stops the thread that asks for such a child; the rest is done when all notifications are answered.
+    pub(crate) fn put_aside(&mut self, pid: Pid, notification: &SyscallNotification) -> Result<()> {
+        let thread = notification.thread;
         // It may have been killed, which it says by itself.
         let _ = ptrace::interrupt(thread);
         self.again.insert(thread);
         if let Some((listener, _)) = &self.session.listener {
-            let _ = question.put_back(listener);
+            let _ = notification.put_back(listener);
         }
         self.hold(&[thread], PATIENCE);
         self.withdrawing.insert(pid);
@@ -100,7 +101,7 @@ impl Tracer {
         loop {
             // Who waits for an answer cannot stop.
             self.receive();
-            self.questions(sink)?;
+            self.notifications(sink)?;
             let threads = self.siblings(pid, Pid(0));
             let stopped = self.hold(&threads, MOMENT);
             let (theirs, others) = std::mem::take(&mut self.deferred)

@@ -21,9 +21,9 @@ use pagemill_policy::tier::live::Live;
 use crate::answer::{self, Layout};
 use crate::policies;
 use crate::values::Printed;
+use pagemill_control::tier::access_sources::SourceChoice;
 use pagemill_control::tier::daemon::{self, ActuatorKind, Options, Scope};
 use pagemill_control::tier::latency::{Latency, LatencySource, SOURCES};
-use pagemill_control::tier::trackers::Track;
 use pagemill_control::tier::{Tiers, doctor, overview, replay, status};
 use pagemill_launch::exit::{self, Exit};
 
@@ -136,8 +136,9 @@ struct Run {
     ))]
     latency: LatencySource,
     /// Who sees what is hot
-    #[arg(long, value_parser = crate::values::one_of(&Track::CHOICES), value_name = "HOW", default_value = "auto")]
-    track: Track,
+    #[arg(long, value_name = "HOW", default_value = "auto",
+        value_parser = crate::values::one_of(&SourceChoice::CHOICES))]
+    track: SourceChoice,
     #[arg(long, value_enum, value_name = "HOW", help = format!(
         "How to act [default: kernel for {}; else move-pages; not with damon]",
         policies::by_faults()
@@ -152,7 +153,7 @@ struct Run {
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME", value_parser = crate::values::length)]
     length: Option<Nanos>,
-    /// Percent of one core that tracking may take; above it, the tracker rests
+    /// Percent of one core that tracking may take; above it, the source of accesses rests
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     cpu: f64,
     /// Memory of each tier that is left free
@@ -263,7 +264,9 @@ fn actuator(run: &Run, policy: &Live) -> Result<ActuatorKind> {
     Ok(match (run.act, policy.moves_pages()) {
         (Some(ActuatorChoice::Kernel), false) | (None, false) => ActuatorKind::Kernel,
         (Some(ActuatorChoice::MovePages), true) | (None, true) => ActuatorKind::MovePages,
-        (Some(ActuatorChoice::Damos), true) if matches!(run.track, Track::Auto | Track::Damon) => {
+        (Some(ActuatorChoice::Damos), true)
+            if matches!(run.track, SourceChoice::Auto | SourceChoice::Damon) =>
+        {
             ActuatorKind::Damos
         }
         (Some(ActuatorChoice::Interleave), true) if policy.needs_latency() => {

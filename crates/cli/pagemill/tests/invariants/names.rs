@@ -59,7 +59,7 @@ const MEANT_OTHERWISE: [(&str, &[&str]); 9] = [
     ("lab/experiments/src/reproduce/run.rs", &["colloid"]),
     ("steer/control/src/tier/doctor.rs", &["damon"]),
     ("steer/control/src/tier/latency.rs", &["auto"]),
-    ("steer/control/src/tier/trackers.rs", &["auto", "damon"]),
+    ("steer/control/src/tier/access_sources.rs", &["auto", "damon"]),
 ];
 
 /// The text literals of code that are names, or lists of names: without spaces, cut at commas.

@@ -24,7 +24,7 @@ const COOL_SECONDS: u32 = 2;
 
 /// What shall become of a merged unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum UnitOutcome {
     Stays,
     /// All its slots are dead.
     Dead,
@@ -52,11 +52,11 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             if view.generation != unit.generation {
                 continue;
             }
-            let (fate, written) = self.judge(index as u32, &view);
-            let left = match fate {
-                Fate::Stays => false,
-                Fate::Dead => self.bury(&unit, &view),
-                Fate::Leaves => self.leave(&unit, &view),
+            let (outcome, written) = self.judge(index as u32, &view);
+            let left = match outcome {
+                UnitOutcome::Stays => false,
+                UnitOutcome::Dead => self.bury(&unit, &view),
+                UnitOutcome::Leaves => self.leave(&unit, &view),
             };
             if !left {
                 continue;
@@ -70,7 +70,7 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
                     note.heat = note.heat.saturating_add(1);
                 }
             }
-            self.release_unit(index as u32, span, &view, fate == Fate::Leaves);
+            self.release_unit(index as u32, span, &view, outcome == UnitOutcome::Leaves);
         }
         if last < self.groups.merged.len() {
             return Some(last);
@@ -135,21 +135,21 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
     }
 
     /// What shall become of the unit, and whether that is because the program writes to it.
-    fn judge(&mut self, index: u32, view: &SpanView) -> (Fate, bool) {
+    fn judge(&mut self, index: u32, view: &SpanView) -> (UnitOutcome, bool) {
         let unit = self.groups.merged[index as usize];
         let (geometry, live) = self.geometry_of(&unit, view);
         if plan::population(&live) == 0 {
-            return (Fate::Dead, false);
+            return (UnitOutcome::Dead, false);
         }
         if !self.judges {
-            return (Fate::Stays, false);
+            return (UnitOutcome::Stays, false);
         }
         let needed = geometry.touched(&live);
         let mut entries = [0u64; 16];
         let entries = &mut entries[..usize::from(unit.pages)];
         let start = view.start + usize::from(unit.page) * self.page;
         if self.kernel.pagemap(start, entries).is_err() {
-            return (Fate::Stays, false);
+            return (UnitOutcome::Stays, false);
         }
         let mut own = 0u16;
         for (page, entry) in entries.iter().enumerate() {
@@ -168,18 +168,18 @@ impl<S: Spans, K: Kernel, O: Os> Compactor<'_, S, K, O> {
             let grace = if group.seen { KSM_GRACE } else { KSM_PATIENCE };
             if own != 0 && self.seconds().wrapping_sub(unit.at) < grace {
                 self.pending += 1;
-                return (Fate::Stays, false);
+                return (UnitOutcome::Stays, false);
             }
         }
         let fresh = self.groups.mark_lost(index, own);
         add(&self.stats.unmerged_pages, u64::from(fresh));
         let written = (own & needed).count_ones() * 2 >= needed.count_ones();
         if written && own & needed != 0 {
-            return (Fate::Leaves, true);
+            return (UnitOutcome::Leaves, true);
         }
         let lonely = self.groups.groups[unit.group as usize].members == 1;
         let leaves = lonely || self.groups.sparse_segment(unit.group) || self.sparse(unit.group);
-        (if leaves { Fate::Leaves } else { Fate::Stays }, false)
+        (if leaves { UnitOutcome::Leaves } else { UnitOutcome::Stays }, false)
     }
 
     /// Whether the units of a group need no more pages on their own than the image has.

@@ -9,7 +9,7 @@ use pagemill_policy::tier::kind::{PageSize, Watches};
 use pagemill_sim::closed::{self, Walks};
 use pagemill_sim::machine::Machine;
 use pagemill_sim::run::{Prepared, Report as Outcome, Setup};
-use pagemill_sim::surface::Effort;
+use pagemill_sim::surface::Sampling;
 use pagemill_sim::workload::{self, Workload};
 
 use super::cell::{ALONE, Cell, GAIN, LATENCIES, LOADED, LOADS, LOG, SAMPLE_LOG, at};
@@ -48,11 +48,11 @@ pub(super) fn setup(
         scale,
         noise: 0.0,
         seed: options.seed,
-        effort: Effort {
+        sampling: Sampling {
             seed: options.seed,
             // Thirty-two refresh intervals, or eight.
             measure_ns: if options.quick { 60_000.0 } else { 249_600.0 },
-            ..Effort::default()
+            ..Sampling::default()
         },
     };
     // A machine with larger pages has fewer of them to leave out.

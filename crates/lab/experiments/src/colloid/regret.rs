@@ -35,7 +35,7 @@ use pagemill_policy::tier::compose::PLACERS;
 use pagemill_policy::tier::kind::{PlacerKind, Terms};
 use pagemill_policy::tier::place::Shift;
 use pagemill_policy::tier::place::{Placer, Reading};
-use pagemill_policy::tier::{Littles, Load, Loads, Tier};
+use pagemill_policy::tier::{Load, Loads, SmoothedLoad, Tier};
 use pagemill_sim::surface::Surface;
 use pagemill_sim::workload::{self, GIB, Workload};
 
@@ -115,15 +115,15 @@ impl Point {
         let under = |steps: f64, threads: usize| {
             let load = program(object_bytes, threads, hot_gib);
             let mut setup = setup(options, &machine, load, "hemem+colloid", steps);
-            setup.effort.seed = seed;
-            setup.effort.measure_ns = if options.quick { 12_480.0 } else { 24_960.0 };
+            setup.sampling.seed = seed;
+            setup.sampling.measure_ns = if options.quick { 12_480.0 } else { 24_960.0 };
             let (walks, bounds) = (setup.walks(), setup.bounds());
             let surface = Surface::build(
                 &machine,
                 &setup.workload,
                 steps,
                 walks,
-                setup.effort,
+                setup.sampling,
                 &mut |_, _| (),
             );
             (surface, bounds)
@@ -256,7 +256,7 @@ struct Measured {
     placer: Box<dyn Placer>,
     noise: f64,
     random: Random,
-    smoothed: [Littles; 2],
+    smoothed: [SmoothedLoad; 2],
 }
 
 impl Measured {
@@ -266,7 +266,7 @@ impl Measured {
             placer: (kind.make)(&terms),
             noise,
             random: Random::new(seed ^ 0x6e6f_6973_6500_0000),
-            smoothed: [Littles::new(terms.weight); 2],
+            smoothed: [SmoothedLoad::new(terms.weight); 2],
         }
     }
 

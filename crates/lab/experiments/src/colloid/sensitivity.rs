@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use pagemill_model::parallel;
 use pagemill_sim::machine::{Machine, PARAMETERS, Parameter};
 use pagemill_sim::run::Setup;
-use pagemill_sim::surface::{self, Effort, Point};
+use pagemill_sim::surface::{self, Point, Sampling};
 use pagemill_sim::workload::{self, Workload};
 
 use super::cell::{LATENCIES, LOADS};
@@ -32,12 +32,12 @@ fn steady(
     load: Workload,
     steps: f64,
     options: &Options,
-    effort: Effort,
+    sampling: Sampling,
 ) -> (f64, f64) {
     let setup = setup(options, machine, load, "tpp", steps);
     let (walks, (low, high)) = (setup.walks(), setup.bounds());
     let at =
-        |share: f64| surface::point(machine, &setup.workload, steps, walks, share, 0.0, effort).0;
+        |share: f64| surface::point(machine, &setup.workload, steps, walks, share, 0.0, sampling).0;
     let over = |point: &Point| point.loads.default.latency_ns - point.loads.alternate.latency_ns;
     let rate = |point: &Point| point.reads_per_ns / setup.workload.step.per_unit;
     let packed = at(high);
@@ -88,15 +88,15 @@ impl Case {
         setup(options, &machine, load, "tpp", self.steps)
     }
 
-    fn values(self, machine: &Machine, options: &Options, effort: Effort) -> Vec<f64> {
+    fn values(self, machine: &Machine, options: &Options, sampling: Sampling) -> Vec<f64> {
         if self.latency.is_none() {
             let (packed, balanced) =
-                steady(machine, workload::silo(machine), self.steps, options, effort);
+                steady(machine, workload::silo(machine), self.steps, options, sampling);
             return vec![packed, balanced];
         }
         let machine = self.machine(machine, options);
         let (packed, balanced) =
-            steady(&machine, workload::gups(64.0), self.steps, options, effort);
+            steady(&machine, workload::gups(64.0), self.steps, options, sampling);
         vec![balanced / packed]
     }
 }
@@ -190,12 +190,13 @@ impl Sums {
 
     fn at_rest(&self, machine: &Machine, more: u64, tick: &mut dyn FnMut(&str, f64)) -> Vec<f64> {
         let (options, cases) = (&self.options, &self.cases);
-        let effort = Effort { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed + more };
+        let sampling =
+            Sampling { warm_ns: 3_000.0, measure_ns: 124_800.0, seed: options.seed + more };
         let all = cases.len();
         let mut one = |made: usize| {
             tick(&format!("{made} of {all} loads"), made as f64 / all as f64);
         };
-        parallel::map(cases, |case| case.values(machine, options, effort), &mut one).concat()
+        parallel::map(cases, |case| case.values(machine, options, sampling), &mut one).concat()
     }
 
     fn in_runs(&mut self, machine: &Machine, more: u64) -> Vec<f64> {

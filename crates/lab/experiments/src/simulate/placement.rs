@@ -5,7 +5,7 @@ use pagemill_launch::progress::Progress;
 use pagemill_model::Bytes;
 use pagemill_sim::machine::Machine;
 use pagemill_sim::run::{Report, Setup};
-use pagemill_sim::surface::Effort;
+use pagemill_sim::surface::Sampling;
 use pagemill_sim::workload::{GIB, Workload};
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ impl Conditions {
             scale: 1.0,
             noise: self.noise / 100.0,
             seed: self.seed,
-            effort: Effort { seed: self.seed, ..Effort::default() },
+            sampling: Sampling { seed: self.seed, ..Sampling::default() },
         };
         let pages = load.bytes() / setup.page_bytes();
         let coarsest = setup.coarsest();

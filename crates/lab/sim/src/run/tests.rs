@@ -33,7 +33,7 @@ fn setup(policy: &str, steps: f64) -> Setup {
         scale: if policy.starts_with("tpp") || policy == "none" { 2048.0 } else { 64.0 },
         noise: 0.0,
         seed: 1,
-        effort: Effort { warm_ns: 2_000.0, measure_ns: 8_000.0, seed: 1 },
+        sampling: Sampling { warm_ns: 2_000.0, measure_ns: 8_000.0, seed: 1 },
     }
 }
 

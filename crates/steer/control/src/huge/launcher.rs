@@ -39,7 +39,7 @@ use pagemill_model::{Bytes, HugeDecision, Nanos, PageRange, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
 use pagemill_policy::huge::trials::Trials;
-use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, ThpMode, Tries, View};
+use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, ThpMode, TrialPolicy, View};
 use pagemill_prefault::board::{
     Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
 };
@@ -273,7 +273,7 @@ impl Launcher {
         let medium = inside.then(|| isolate::medium(linux, options.policy)).flatten();
         // Timed before this process is kept from huge pages.
         let recent = options.policy.mechanism().weighs_time;
-        let waits = options.policy.tries().is_some_and(Tries::waits);
+        let waits = options.policy.tries().is_some_and(TrialPolicy::waits);
         let machine = if waits { Machine::unseen } else { Machine::new }(linux, recent)?;
         let stats = options.stats.as_ref().map(|path| NewFile::create(path, options.force));
         let stats = stats.transpose()?;
@@ -380,7 +380,7 @@ impl Launcher {
 
     /// Whether libraries do nothing in a program before that has grown and worked.
     fn waits(&self) -> bool {
-        self.options.policy.tries().is_some_and(Tries::waits)
+        self.options.policy.tries().is_some_and(TrialPolicy::waits)
     }
 
     /// CPU time of the libraries' threads, those of ended programs apart.

@@ -13,7 +13,7 @@ use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_model::page::HUGE;
 use pagemill_model::{HugeDecision, Nanos, Pid};
 use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
-use pagemill_policy::huge::{Action, Moment, Policy, Section, Tries, View};
+use pagemill_policy::huge::{Action, Moment, Policy, Section, TrialPolicy, View};
 use pagemill_prefault::board::{Order, Process, ProcessWord, RegionWord, degraded};
 
 use super::orders::order_for;
@@ -78,7 +78,7 @@ impl Offers {
 }
 
 /// What a process begins with: the arms that can be carried out on this system, and which is first.
-pub fn beginning(linux: &Linux, tries: &dyn Tries, view: &View) -> Trials {
+pub fn beginning(linux: &Linux, tries: &dyn TrialPolicy, view: &View) -> Trials {
     let offers = Offers::of(linux);
     let trials = Trials::of(|action| offers.has(action, 0));
     if offers.unasked {
@@ -122,7 +122,7 @@ impl Trial {
     }
 
     /// Whether its growth should be looked at often: a trial must not outlast its epoch.
-    pub fn is_brisk(&self, tries: &dyn Tries) -> bool {
+    pub fn is_brisk(&self, tries: &dyn TrialPolicy) -> bool {
         self.begun && (self.tried || !tries.waits() && self.steady < STEADY)
     }
 
@@ -130,7 +130,7 @@ impl Trial {
     pub fn step(
         &mut self,
         policy: &dyn Policy,
-        tries: &dyn Tries,
+        tries: &dyn TrialPolicy,
         machine: &Machine,
         process: Process<'_>,
         fresh: RecentCosts,

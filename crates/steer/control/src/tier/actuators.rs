@@ -39,8 +39,8 @@ use pagemill_policy::tier::place::damos;
 use pagemill_policy::tier::track::damon;
 
 use super::Tiers;
+use super::access_sources::{AccessSource, DEMOTE, Moves, PROMOTE, RELIEVE};
 use super::pages::{Page, Shared};
-use super::trackers::{DEMOTE, Moves, PROMOTE, RELIEVE, Tracker};
 
 pagemill_model::named! {
     /// Why a page did not move, as `page_kept` numbers it: by its place here.
@@ -140,8 +140,8 @@ fn filtered(
     whole
 }
 
-/// The tracker, if there is one: an actuator may let it move pages.
-pub type SharedTracker = Rc<RefCell<Option<Tracker>>>;
+/// The source, if there is one: an actuator may let it move pages.
+pub type SharedSource = Rc<RefCell<Option<AccessSource>>>;
 
 /// Moves pages by `move_pages(2)`.
 ///
@@ -300,7 +300,7 @@ impl Actuator for DryRun {
 #[derive(Debug)]
 pub struct Damos {
     pages: Shared,
-    tracker: SharedTracker,
+    source: SharedSource,
     rate: Bytes,
     quantum: Duration,
     _balancing: Loan<Files>,
@@ -315,11 +315,11 @@ impl Damos {
         linux: &Linux,
         journals: &Path,
         pages: Shared,
-        tracker: SharedTracker,
+        source: SharedSource,
         rate: Bytes,
         quantum: Duration,
     ) -> pagemill_kernel::Result<Self> {
-        Ok(Self { pages, tracker, rate, quantum, _balancing: still(linux, journals)? })
+        Ok(Self { pages, source, rate, quantum, _balancing: still(linux, journals)? })
     }
 }
 
@@ -345,7 +345,7 @@ impl Actuator for Damos {
         let begun = Instant::now();
         let mut outcome = outcome(decision, "damos");
         let allowed = allowance(decision, self.rate, self.quantum);
-        let moved = self.tracker.borrow_mut().as_mut().map(|tracker| tracker.migrate(allowed));
+        let moved = self.source.borrow_mut().as_mut().map(|source| source.migrate(allowed));
         outcome.applied = Some(matches!(moved, Some(Ok(_))).into());
         for (pid, moves) in moved.into_iter().flatten().flatten() {
             let (promoted, demoted) = (moves[PROMOTE], moves[DEMOTE] + moves[RELIEVE]);

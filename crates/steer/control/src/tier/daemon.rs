@@ -2,7 +2,7 @@
 //! its processes.
 //!
 //! Settings are on loan: they are put back when this returns, and by the next start after a kill. The
-//! tracker is let rest while the daemon is above its share of a core.
+//! source is let rest while the daemon is above its share of a core.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,14 +25,14 @@ use pagemill_model::{
 use pagemill_policy::tier::live::Live;
 
 use super::Tiers;
+use super::access_sources::{AccessSource, Migrate, SourceChoice};
 use super::actuators::{
-    Damos, DryRun, Guard, Interleave, KernelPromotion, Log, MovePages, RateLimit, SharedTracker,
+    Damos, DryRun, Guard, Interleave, KernelPromotion, Log, MovePages, RateLimit, SharedSource,
     SkipReason, Tiering, tiering,
 };
 use super::latency::{Latency, TierTraffic};
 use super::pages::{Pages, Shared};
 use super::status::{self, Board, Status};
-use super::trackers::{Migrate, Track, Tracker};
 use crate::run_memory::descendants;
 
 /// Whose memory is placed.
@@ -73,7 +73,7 @@ pub struct Options {
     /// The policy; it has seen nothing.
     pub policy: Live,
     /// Who sees what is hot.
-    pub track: Track,
+    pub track: SourceChoice,
     /// How it acts.
     pub act: ActuatorKind,
     /// Whether it does.
@@ -165,7 +165,7 @@ struct Daemon<'a> {
     latency: Latency,
     pages: Shared,
     sink: Rc<RefCell<Sink>>,
-    tracker: SharedTracker,
+    source: SharedSource,
     actuator: Box<dyn Actuator>,
     /// Where its status is shown, if it can be.
     board: Option<Board>,
@@ -198,11 +198,11 @@ impl<'a> Daemon<'a> {
             .ok();
         let pages: Shared = Rc::new(RefCell::new(Pages::new(options.tiers)));
         let sink = Rc::new(RefCell::new(Sink { writer, failed: None }));
-        let tracker: SharedTracker = Rc::new(RefCell::new(match options.policy.moves_pages() {
-            true => Some(options.tracker(linux)?),
+        let source: SharedSource = Rc::new(RefCell::new(match options.policy.moves_pages() {
+            true => Some(options.source(linux)?),
             false => None,
         }));
-        let actuator = actuator(linux, &options, &pages, &tracker, &sink)?;
+        let actuator = actuator(linux, &options, &pages, &source, &sink)?;
         let me = linux.stat(Pid::own()).or_else(|_| Linux::live().stat(Pid::own()))?;
         let status = Status {
             pid: me.pid,
@@ -210,7 +210,7 @@ impl<'a> Daemon<'a> {
             policy: options.policy.name().to_owned(),
             dry: !options.apply,
             latency_source: latency.name().to_owned(),
-            tracker: tracker.borrow().as_ref().map_or("none", Tracker::name).to_owned(),
+            tracker: source.borrow().as_ref().map_or("none", AccessSource::name).to_owned(),
             ..Status::default()
         };
         let cpu = linux.thread_cpu(me.pid).unwrap_or_default();
@@ -222,7 +222,7 @@ impl<'a> Daemon<'a> {
             latency,
             pages,
             sink,
-            tracker,
+            source,
             actuator,
             board,
             unwritable: false,
@@ -266,10 +266,10 @@ impl<'a> Daemon<'a> {
 
     /// Looks which pages are hot, unless that has taken too much of a core.
     fn track(&mut self, quantum: u64, busy: bool) -> Result<()> {
-        if let Some(tracker) = &mut *self.tracker.borrow_mut()
+        if let Some(source) = &mut *self.source.borrow_mut()
             && (quantum < 2 || !busy)
         {
-            match tracker.add_heat(self.linux, &self.pages) {
+            match source.add_heat(self.linux, &self.pages) {
                 // Who has just ended is missed by the next census.
                 Err(error) if error.kind() == Kind::Gone => {}
                 looked => looked?,
@@ -301,8 +301,8 @@ impl<'a> Daemon<'a> {
             return Err(error).context("the recording cannot go on");
         }
         let seconds = elapsed.as_secs_f64();
-        let tracker = self.tracker.borrow();
-        let tracking = tracker.as_ref().and_then(|tracker| tracker.cpu(linux));
+        let source = self.source.borrow();
+        let tracking = source.as_ref().and_then(|source| source.cpu(linux));
         let status = &mut self.status;
         count_kept(status, &outcome);
         status.quantum = quantum;
@@ -328,9 +328,9 @@ impl<'a> Daemon<'a> {
 
     /// Gives back what was borrowed, and says what was done.
     fn end(self) -> Result<()> {
-        let Self { sink, tracker, actuator, board, status, .. } = self;
+        let Self { sink, source, actuator, board, status, .. } = self;
         drop(actuator);
-        drop(tracker);
+        drop(source);
         drop(board);
         conclude(&status);
         let writer = sink.borrow_mut().writer.take();
@@ -377,7 +377,7 @@ fn actuator(
     linux: &Linux,
     options: &Options,
     pages: &Shared,
-    tracker: &SharedTracker,
+    source: &SharedSource,
     sink: &Rc<RefCell<Sink>>,
 ) -> Result<Box<dyn Actuator>> {
     let journals = loan::directory(linux);
@@ -406,8 +406,8 @@ fn actuator(
             Box::new(Log::new(log, RateLimit::new(rate, Guard::new(linux, shared(), inner))))
         }
         (true, ActuatorKind::Damos) => {
-            let tracker = tracker.clone();
-            let damos = Damos::start(linux, &journals, shared(), tracker, rate, options.quantum)?;
+            let source = source.clone();
+            let damos = Damos::start(linux, &journals, shared(), source, rate, options.quantum)?;
             Box::new(Log::new(log, damos))
         }
         (true, ActuatorKind::Kernel) => {
@@ -420,11 +420,11 @@ fn actuator(
 }
 
 impl Options {
-    fn tracker(&self, linux: &Linux) -> pagemill_kernel::Result<Tracker> {
+    fn source(&self, linux: &Linux) -> pagemill_kernel::Result<AccessSource> {
         let group = self.scope.group(linux);
         let migrate = (self.apply && self.act == ActuatorKind::Damos)
             .then_some(Migrate { tiers: self.tiers, group });
-        Tracker::open(linux, self.track, self.quantum, migrate)
+        AccessSource::open(linux, self.track, self.quantum, migrate)
     }
 }
 

@@ -91,7 +91,7 @@ pub fn examine(linux: &Linux, named: [Option<u32>; 2]) -> pagemill_kernel::Resul
         findings.extend(room(slow));
     }
     findings.push(moving(findings.as_ptr() as u64 & !4095));
-    findings.extend(trackers(linux));
+    findings.extend(access_sources(linux));
     findings.push(latency(linux));
     findings.extend(left_over(linux)?);
     let blocked = findings.iter().any(|finding| finding.status == Status::Missing);
@@ -236,13 +236,13 @@ fn moving(page: u64) -> Finding {
 }
 
 /// What can tell which pages are hot.
-fn trackers(linux: &Linux) -> [Finding; 3] {
+fn access_sources(linux: &Linux) -> [Finding; 3] {
     let idle = Frames::open(linux).map(|_| "frames can be marked idle (--track idle)".into());
     let loads = Loads::open(linux).map(|loads| format!("by {} (--track samples)", loads.name()));
-    let others = [tracker("idle-bits", idle), tracker("load-samples", loads)];
+    let others = [access_source("idle-bits", idle), access_source("load-samples", loads)];
     let mut damon = damon(linux);
-    // Without DAMON another tracker will do; one that somebody has set up is to be said.
-    let stands_in = others.iter().any(|tracker| tracker.status == Status::Ok);
+    // Without DAMON another source of accesses will do; one that somebody has set up is to be said.
+    let stands_in = others.iter().any(|source| source.status == Status::Ok);
     if damon.status == Status::Missing && stands_in && linux.damon().is_err() {
         damon.status = Status::Degraded;
     }
@@ -283,8 +283,8 @@ fn left_over(linux: &Linux) -> pagemill_kernel::Result<Option<Finding>> {
     }))
 }
 
-/// A tracker beside DAMON: without it nothing is lost.
-fn tracker(name: &'static str, opened: pagemill_kernel::Result<String>) -> Finding {
+/// A source of accesses beside DAMON: without it nothing is lost.
+fn access_source(name: &'static str, opened: pagemill_kernel::Result<String>) -> Finding {
     match opened {
         Ok(what) => finding(name, Status::Ok, what, ""),
         Err(error) => {

@@ -2,12 +2,13 @@
 //! it says about itself. The policies are [`pagemill_policy::tier::live`]'s.
 //!
 //! ```text
-//!  pages (tracker, move_pages)┐
+//!  pages (source, move_pages) ┐
 //!  latency (counters, probe, ─┼─► TierView ─► policy ─► TierDecision ─► Log<RateLimit<Guard<Live>>> ─► TierOutcome
 //!           replay file)      │       │                     │                                           │
 //!  room (nodes, limits) ──────┘       └──────────► recording, status ◄──────────────────────────────────┘
 //! ```
 
+pub mod access_sources;
 pub mod actuators;
 pub mod curve;
 pub mod daemon;
@@ -18,7 +19,6 @@ pub mod pages;
 pub mod probe;
 pub mod replay;
 pub mod status;
-pub mod trackers;
 
 use anyhow::{Result, bail};
 use pagemill_kernel::nodes::Node;

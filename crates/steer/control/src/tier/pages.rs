@@ -4,8 +4,8 @@
 //!   tracked, so nothing of them is ever moved.
 //! - *Locating* asks the kernel for the node of a few 4 KiB pages of each, a part of all pages at a
 //!   time; a page none of whose parts exist is tracked no more until one does.
-//! - *Heat* comes from a tracker ([`super::trackers`]): regions, spread over the pages that they cover, or
-//!   single accesses. Which part of a process's accesses went to the default tier, of those of the last few
+//! - *Heat* comes from a source of accesses ([`super::access_sources`]): regions, spread over the pages that they
+//!   cover, or single accesses. Which part of a process's accesses went to the default tier, of those of the last few
 //!   quanta, is its share.
 //!
 //! Always so: a number names one page at a time; a page of a process that has ended, or whose mapping
@@ -24,7 +24,7 @@ use pagemill_model::{PageRange, Pid, TierView};
 
 use super::Tiers;
 
-/// The tracked pages, which the daemon, the trackers and the actuators share.
+/// The tracked pages, which the daemon, the sources of accesses and the actuators share.
 pub type Shared = Rc<RefCell<Pages>>;
 
 /// Mappings below this are left alone.

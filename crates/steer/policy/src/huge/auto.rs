@@ -50,7 +50,7 @@ use pagemill_model::page::PER_HUGE;
 
 use super::account::{Account, Decision, Estimate, Term, Unit};
 use super::action::{Action, Moment};
-use super::kind::{Goal, Mechanism, Policy, ThpMode, Tries};
+use super::kind::{Goal, Mechanism, Policy, ThpMode, TrialPolicy};
 use super::trials::{KEPT, Tally, has_helper};
 use super::view::{Figure, View};
 
@@ -351,7 +351,7 @@ impl Policy for Auto {
         }
     }
 
-    fn tries(&self) -> Option<&dyn Tries> {
+    fn tries(&self) -> Option<&dyn TrialPolicy> {
         Some(self)
     }
 
@@ -397,7 +397,7 @@ impl Policy for Auto {
     }
 }
 
-impl Tries for Auto {
+impl TrialPolicy for Auto {
     fn first(&self, view: &View) -> Action {
         let cheap = view.costs.base.value().is_none()
             || Self::spared(view).is_some_and(|estimate| self.worth(&estimate));

@@ -105,7 +105,7 @@ named! {
 }
 
 /// What a policy that tries actions on a program's growth says besides; [`super::trials`] has the words.
-pub trait Tries {
+pub trait TrialPolicy {
     /// The arm that a program begins with, of which nothing is known but what the mechanisms cost.
     fn first(&self, view: &View) -> Action;
 
@@ -137,7 +137,7 @@ pub trait Policy: fmt::Debug + Sync {
     fn estimate(&self, action: Action, view: &View) -> Option<Estimate>;
 
     /// How it tries actions, if it does.
-    fn tries(&self) -> Option<&dyn Tries> {
+    fn tries(&self) -> Option<&dyn TrialPolicy> {
         None
     }
 

@@ -39,7 +39,7 @@ mod view;
 
 pub use account::{Account, Decision, Estimate, Term, Unit};
 pub use action::{Action, Moment};
-pub use kind::{Goal, Mechanism, Policy, ProfileUse, Scans, ThpMode, Tries};
+pub use kind::{Goal, Mechanism, Policy, ProfileUse, Scans, ThpMode, TrialPolicy};
 pub use view::{Costs, Figure, Section, View};
 
 /// Every policy, in the order of the documentation. To add one: its file, and its line here.

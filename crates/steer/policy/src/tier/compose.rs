@@ -5,7 +5,7 @@
 //! or [`PLACERS`].
 
 use super::drive::{FaultDriven, Sampled};
-use super::kind::{Knobs, PageSize, PlacerKind, Terms, TrackerKind, Watches};
+use super::kind::{HintFaultSettings, PageSize, PlacerKind, Terms, TrackerKind, Watches};
 use super::place::damos::Damos;
 use super::place::{colloid, pack, ucb};
 use super::track::{damon, hemem, memtis, tpp};
@@ -87,7 +87,7 @@ pub fn compose(name: &str, terms: &Terms) -> Option<Composed> {
         Watches::Nothing => Engine::Still,
         Watches::AccessedBits => Engine::Regions(Box::default()),
         Watches::HintFaults => {
-            let knobs = Knobs { colloid: placer.balances, ..terms.kernel };
+            let knobs = HintFaultSettings { colloid: placer.balances, ..terms.kernel };
             Engine::Faults(Box::new(FaultDriven::new(knobs, terms.fault_weight)))
         }
         Watches::Samples(counter) => Engine::Samples(Box::new(Sampled::new(

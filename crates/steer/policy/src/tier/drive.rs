@@ -8,23 +8,23 @@
 
 use std::cell::LazyCell;
 
-use super::kind::Knobs;
+use super::kind::HintFaultSettings;
 use super::place::{Placer, Ranking, Reading, Swap, pack};
 use super::place::{Shift, colloid};
 use super::track::Counter;
 use super::track::tpp::{Fault, Tpp, Verdict};
-use super::{Littles, Load, Loads, Page, Tier};
+use super::{Load, Loads, Page, SmoothedLoad, Tier};
 
 /// Smoothed loads of both tiers.
 #[derive(Clone, Copy, Debug)]
 struct Smoothed {
-    default: Littles,
-    alternate: Littles,
+    default: SmoothedLoad,
+    alternate: SmoothedLoad,
 }
 
 impl Smoothed {
     fn new(weight: f64) -> Self {
-        Self { default: Littles::new(weight), alternate: Littles::new(weight) }
+        Self { default: SmoothedLoad::new(weight), alternate: SmoothedLoad::new(weight) }
     }
 
     fn update(&mut self, loads: Loads) -> Loads {
@@ -170,7 +170,7 @@ pub struct FaultDriven {
 impl FaultDriven {
     /// A driver that has seen nothing; `weight` is that of one quantum in the smoothed latencies.
     #[must_use]
-    pub fn new(knobs: Knobs, weight: f64) -> Self {
+    pub fn new(knobs: HintFaultSettings, weight: f64) -> Self {
         Self { tracker: Tpp::new(knobs), smoothed: Smoothed::new(weight), overloaded: false }
     }
 
@@ -248,8 +248,12 @@ mod tests {
 
     #[test]
     fn the_boolean_follows_the_smoothed_latencies_not_one_reading() {
-        let knobs =
-            Knobs { threshold_ms: 1000.0, pages_per_second: 1000, adapt_ms: 1000, colloid: true };
+        let knobs = HintFaultSettings {
+            threshold_ms: 1000.0,
+            pages_per_second: 1000,
+            adapt_ms: 1000,
+            colloid: true,
+        };
         let mut driver = FaultDriven::new(knobs, 0.1);
         driver.observe(loads(100.0, 140.0));
         driver.observe(loads(300.0, 140.0));

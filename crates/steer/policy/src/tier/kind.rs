@@ -53,7 +53,7 @@ pub struct PlacerKind {
 
 /// The kernel's knobs of promotion by hint faults.
 #[derive(Clone, Copy, Debug)]
-pub struct Knobs {
+pub struct HintFaultSettings {
     /// `hot_threshold_ms`: the reference of the threshold.
     pub threshold_ms: f64,
     /// Pages that may be promoted in a second (`promote_rate_limit_MBps`).
@@ -80,7 +80,7 @@ pub struct Terms {
     /// The binary search calls an interval of shares below this closed.
     pub search_epsilon: f64,
     /// The kernel's knobs for hint faults; `colloid` is the policy's to say.
-    pub kernel: Knobs,
+    pub kernel: HintFaultSettings,
     /// Weight of a quantum in the smoothed latencies, where hint faults decide.
     pub fault_weight: f64,
 }
@@ -97,7 +97,7 @@ impl Terms {
         delta: 0.05,
         search_delta: 0.05,
         search_epsilon: 0.1,
-        kernel: Knobs {
+        kernel: HintFaultSettings {
             threshold_ms: 1000.0,
             pages_per_second: u64::MAX,
             adapt_ms: 1000,

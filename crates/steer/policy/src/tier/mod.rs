@@ -73,13 +73,13 @@ impl Loads {
 /// An exponentially weighted average of occupancy and of rate, kept apart: the latency is their
 /// quotient. Averaging the quotient itself would weigh idle moments as much as busy ones.
 #[derive(Clone, Copy, Debug)]
-pub struct Littles {
+pub struct SmoothedLoad {
     weight: f64,
     occupancy: Option<f64>,
     rate: f64,
 }
 
-impl Littles {
+impl SmoothedLoad {
     /// An average that gives `weight` (0..=1] to each new quantum.
     #[must_use]
     pub fn new(weight: f64) -> Self {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_idle_quantum_does_not_pull_the_latency_down() {
-        let mut average = Littles::new(0.5);
+        let mut average = SmoothedLoad::new(0.5);
         average.update(Load { latency_ns: 200.0, reads_per_ns: 0.5 });
         let after = average.update(Load { latency_ns: 70.0, reads_per_ns: 0.001 });
         assert!(after.latency_ns > 195.0, "{after:?}");

@@ -21,8 +21,8 @@
 //!   the share would never come back. [`escaping`] takes `p` within [`EDGE`] of 0 and 1 for [`EDGE`]; in between it is
 //!   the published step;
 //! - a page that is more than what remains is passed over, so with few hot pages none ever fits. What could not be
-//!   moved is *carried* to the next decision ([`Carried`]) until one does. If the latencies then cross, the page was
-//!   too large: nothing is carried again before they are further apart than they were;
+//!   moved is *carried* to the next decision ([`CarriedShift`]) until one does. If the latencies then cross, the page
+//!   was too large: nothing is carried again before they are further apart than they were;
 //! - counts differ by chance. A pair is exchanged only if its difference is [`SURE`] times what chance explains (the
 //!   square root of both counts: they are numbers of rare events); otherwise cold pages change places for ever. A page
 //!   that moves to a free frame displaces none, and needs no more than a count;
@@ -38,7 +38,7 @@ use crate::tier::{Loads, Tier};
 /// `+colloid`: the proportional step, or the boolean where hint faults decide.
 pub const PROPORTIONAL: PlacerKind = PlacerKind {
     name: "colloid",
-    make: |terms| Box::new(Proportional { delta: terms.delta, carried: Carried::default() }),
+    make: |terms| Box::new(Proportional { delta: terms.delta, carried: CarriedShift::default() }),
     balances: true,
     by_faults: true,
 };
@@ -51,11 +51,11 @@ pub const WATERMARK: PlacerKind = PlacerKind {
     by_faults: false,
 };
 
-/// [`escaping`], with what is [`Carried`].
+/// [`escaping`], with what is [`CarriedShift`].
 #[derive(Clone, Copy, Debug)]
 pub struct Proportional {
     delta: f64,
-    carried: Carried,
+    carried: CarriedShift,
 }
 
 impl Placer for Proportional {
@@ -115,7 +115,7 @@ pub fn escaping(share: f64, default_ns: f64, alternate_ns: f64, delta: f64) -> S
 
 /// What was to be shifted and was too little for any page.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Carried {
+pub struct CarriedShift {
     shift: Option<Shift>,
     /// How far apart the latencies were when what was carried moved, and which way.
     moved: Option<(Tier, f64)>,
@@ -126,7 +126,7 @@ pub struct Carried {
 /// Latencies this much further apart than where a page was too large are another situation.
 const FURTHER: f64 = 1.1;
 
-impl Carried {
+impl CarriedShift {
     /// The shift with what is carried.
     pub fn with(&mut self, shift: Shift, share: f64, default_ns: f64, alternate_ns: f64) -> Shift {
         let apart = (default_ns - alternate_ns).abs() / default_ns.max(1.0);
@@ -422,7 +422,7 @@ mod tests {
         fn few_hot_pages_move_and_come_to_rest(
             hot in 1_usize..6, balance in 0.0_f64..1.0, from_default in any::<bool>(),
         ) {
-            let mut carried = Carried::default();
+            let mut carried = CarriedShift::default();
             let page = |at: usize, heat| Ranked { page: Page(at as u32), heat };
             let mut on_default = vec![from_default; hot];
             let (mut moves, mut share) = (0, 0.0);

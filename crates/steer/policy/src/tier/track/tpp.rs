@@ -22,7 +22,7 @@
 //! threshold stays within an eighth and twice its reference.
 
 use crate::tier::Tier;
-use crate::tier::kind::{Knobs, PageSize, TrackerKind, Watches};
+use crate::tier::kind::{HintFaultSettings, PageSize, TrackerKind, Watches};
 
 /// `tpp`.
 pub const KIND: TrackerKind =
@@ -57,7 +57,7 @@ pub struct Fault {
 /// The state of the promotion path.
 #[derive(Clone, Debug)]
 pub struct Tpp {
-    config: Knobs,
+    config: HintFaultSettings,
     threshold_ms: f64,
     candidates: u64,
     adapted_ms: u64,
@@ -71,7 +71,7 @@ const STEPS: f64 = 16.0;
 impl Tpp {
     /// A tracker that has seen nothing.
     #[must_use]
-    pub const fn new(config: Knobs) -> Self {
+    pub const fn new(config: HintFaultSettings) -> Self {
         Self {
             threshold_ms: config.threshold_ms,
             config,
@@ -149,8 +149,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn config(colloid: bool) -> Knobs {
-        Knobs { threshold_ms: 1000.0, pages_per_second: 50, adapt_ms: 1000, colloid }
+    fn config(colloid: bool) -> HintFaultSettings {
+        HintFaultSettings { threshold_ms: 1000.0, pages_per_second: 50, adapt_ms: 1000, colloid }
     }
 
     proptest! {

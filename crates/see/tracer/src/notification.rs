@@ -1,4 +1,4 @@
-//! A question about a system call: of a mapper, or received from the kernel.
+//! A system call that the kernel tells of, as a mapper or the tracer received it, to be answered.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use crate::calls::{CLONE, CLONE3, NO_SUCH_CALL};
 /// The mapper's log is full.
 pub(crate) const LOG: i32 = -1;
 
-/// A question of a mapper.
+/// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyscallNotification {
     pub(crate) id: u64,

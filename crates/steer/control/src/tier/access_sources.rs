@@ -1,6 +1,6 @@
 //! Who is accessed: what the daemon takes its heat from.
 //!
-//! | tracker | a count is | bounded by | where |
+//! | source | a count is | bounded by | where |
 //! |---|---|---|---|
 //! | `damon` | one of ten samples a quantum half that found a region accessed | [`REGIONS`] | `CONFIG_DAMON_VADDR` |
 //! | `idle` | a 4 KiB page touched since the last look | [`PAGES`] pages a look | `CONFIG_IDLE_PAGE_TRACKING`, root |
@@ -8,7 +8,7 @@
 //!
 //! DAMON's regions are sampled by a thread of the kernel; idle pages are of 2 MiB, have [`PARTS`] marks each, and are
 //! looked at in turn. `auto` takes the first of the three that this machine has. DAMON can act too: under [`Migrate`]
-//! its threads move what they find hot or cold themselves, as much as they are let ([`Tracker::migrate`]).
+//! its threads move what they find hot or cold themselves, as much as they are let ([`AccessSource::migrate`]).
 //!
 //! Always so: an idle mark counts only if its address still has the frame that was marked, so a page that has
 //! moved since is not taken for a touched one.
@@ -35,9 +35,9 @@ const PAGES: usize = 512;
 /// Parts of a page that are marked.
 const PARTS: u64 = 4;
 
-/// Which tracker was asked for.
+/// Which source was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Track {
+pub enum SourceChoice {
     /// The first that this machine has.
     Auto,
     /// DAMON's regions.
@@ -48,7 +48,7 @@ pub enum Track {
     Samples,
 }
 
-impl Track {
+impl SourceChoice {
     /// Its names, what each is, and the value.
     pub const CHOICES: [(&str, &str, Self); 4] = [
         ("auto", "The first that this machine has", Self::Auto),
@@ -76,9 +76,9 @@ pub const DEMOTE: usize = 1;
 /// Hot ones to the alternate tier, while the default one is overloaded.
 pub const RELIEVE: usize = 2;
 
-/// An open tracker.
+/// An open source.
 #[derive(Debug)]
-pub enum Tracker {
+pub enum AccessSource {
     /// DAMON.
     Damon(Box<Damon>),
     /// Idle bits.
@@ -87,14 +87,14 @@ pub enum Tracker {
     Samples(Loads),
 }
 
-impl Tracker {
+impl AccessSource {
     /// Opens what is wanted; `migrate` says that DAMON is to move pages too.
     ///
     /// # Errors
     /// What is wanted does not work here.
     pub fn open(
         linux: &Linux,
-        wanted: Track,
+        wanted: SourceChoice,
         quantum: Duration,
         migrate: Option<Migrate>,
     ) -> Result<Self> {
@@ -105,11 +105,11 @@ impl Tracker {
         };
         let absent = |error: &Error| matches!(error.kind(), Kind::NotFound | Kind::Unsupported);
         match wanted {
-            Track::Damon => damon(),
-            Track::Idle => idle(),
-            Track::Samples => samples(),
-            Track::Auto if migrate.is_some() => damon(),
-            Track::Auto => match damon::probe(linux) {
+            SourceChoice::Damon => damon(),
+            SourceChoice::Idle => idle(),
+            SourceChoice::Samples => samples(),
+            SourceChoice::Auto if migrate.is_some() => damon(),
+            SourceChoice::Auto => match damon::probe(linux) {
                 Err(error) if absent(&error) => idle().or_else(|_| samples()).map_err(|_| error),
                 // Somebody else's DAMON is said by name, and not worked around.
                 _ => damon(),
@@ -129,7 +129,7 @@ impl Tracker {
     /// Adds what was seen since the last look to the heat of `pages`.
     ///
     /// # Errors
-    /// The tracker cannot be read.
+    /// The source cannot be read.
     pub fn add_heat(&mut self, linux: &Linux, pages: &Shared) -> Result<()> {
         match self {
             Self::Damon(damon) => damon.add_heat(linux, pages),
