@@ -32,8 +32,8 @@ struct Library {
 
 const HEAP: Library = Library {
     name: "libpagemill_heap.so",
-    variable: "PAGEMILL_LIB",
-    alias: None,
+    variable: "PAGEMILL_HEAP_LIB",
+    alias: Some("PAGEMILL_LIB"),
     package: "pagemill-preload-heap",
     symbol: stats_page::SYMBOL,
     what: "heap library",
@@ -77,7 +77,7 @@ pub fn find_sites() -> Result<PathBuf> {
     SITES.find()
 }
 
-/// The absolute path of the heap library: `$PAGEMILL_LIB`, or next to this program, or in `lib/pagemill` or `lib`
+/// The absolute path of the heap library: `$PAGEMILL_HEAP_LIB`, or next to this program, or in `lib/pagemill` or `lib`
 /// beside this program's directory.
 ///
 /// # Errors

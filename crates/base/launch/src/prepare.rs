@@ -30,7 +30,7 @@ pub fn prepare(command: &[OsString], config: &str) -> Result<Prepared> {
     let prepared = preloaded(command, library::find_heap)?;
     Ok(match prepared {
         Prepared::Ready(mut command, path) => {
-            command.env("PAGEMILL_MESH", config);
+            command.env("PAGEMILL_HEAP", config).env_remove("PAGEMILL_MESH");
             Prepared::Ready(command, path)
         }
         refused => refused,
@@ -126,7 +126,7 @@ const WORDS: [(&str, &str); 7] = [
 /// # Errors
 /// There is none of that name; which there are.
 pub fn configuration(flag: Option<String>) -> Result<String> {
-    let name = flag.or_else(|| variable("PAGEMILL_MESH"));
+    let name = flag.or_else(|| variable("PAGEMILL_HEAP")).or_else(|| variable("PAGEMILL_MESH"));
     let name = name.unwrap_or_else(|| NAMES[Config::DEFAULT.index()].to_owned());
     let named = WORDS.iter().find(|(word, _)| *word == name);
     let name = named.map_or(name, |(_, name)| (*name).to_owned());

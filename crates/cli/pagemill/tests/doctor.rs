@@ -107,7 +107,8 @@ fn the_side_channel_of_merging_is_named_where_merging_is_possible() {
 
 #[test]
 fn a_library_that_is_not_there_is_missing_and_named() {
-    let run = ran(pagemill().args(["doctor", "--json"]).env("PAGEMILL_LIB", "/no/such/lib.so"));
+    let run =
+        ran(pagemill().args(["doctor", "--json"]).env("PAGEMILL_HEAP_LIB", "/no/such/lib.so"));
     let answer: Value = serde_json::from_str(&run.out).unwrap();
     let library = row(&answer, "preload-library");
     assert_eq!(library["status"], "missing");

@@ -567,7 +567,7 @@ fn a_disk_that_fills_ends_a_run_cleanly_and_the_same_command_goes_on() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_pagemill")]);
     command.args(["reproduce", "--reps", "3"]).args(CELLS).current_dir(room.path());
-    let run = ran(command.env("PAGEMILL_LIB", support::library()));
+    let run = ran(command.env("PAGEMILL_HEAP_LIB", support::library()));
     if run.code() == Some(77) {
         return skip("no disk of one's own can be mounted").unwrap_or_default();
     }

@@ -53,7 +53,7 @@ fn the_number_of_a_wrapper_leads_to_the_program_under_it() {
         .args(["record", "-o"])
         .arg(stand_in.room.path().join("rec"))
         .args(["--", "sleep", "600"])
-        .env("PAGEMILL_LIB", &stand_in.library)
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();

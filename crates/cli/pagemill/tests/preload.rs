@@ -72,7 +72,7 @@ fn preloaded(program: &Path, configuration: &str) -> Command {
     let mut command = Command::new(program);
     command
         .env("LD_PRELOAD", library())
-        .env("PAGEMILL_MESH", configuration)
+        .env("PAGEMILL_HEAP", configuration)
         .env("PAGEMILL_HELPER_MIN", "0");
     command
 }
@@ -388,11 +388,22 @@ fn a_setting_that_cannot_be_used_is_said_once_and_the_default_holds() {
     assert_eq!(complaint.lines().count(), 3, "{complaint}");
 }
 
+/// What `PAGEMILL_HEAP` was called counts where that is not set, or is set to nothing.
+#[test]
+fn the_older_word_for_the_configuration_works() {
+    let said = |newer: &str| {
+        let mut command = preloaded(Path::new("/bin/true"), newer);
+        text(&succeed(command.env("PAGEMILL_MESH", "3z")).stderr)
+    };
+    assert!(said("").contains("PAGEMILL_MESH=3z"), "{}", said(""));
+    assert_eq!(said("1y"), "");
+}
+
 #[test]
 fn an_unknown_configuration_is_said_once_and_the_default_holds() {
     let output = succeed(&mut preloaded(Path::new("/bin/true"), "3z"));
     let said = text(&output.stderr);
-    assert!(said.contains("PAGEMILL_MESH=3z") && said.contains("0n 1n 2n 0y 1y 2y h"), "{said}");
+    assert!(said.contains("PAGEMILL_HEAP=3z") && said.contains("0n 1n 2n 0y 1y 2y h"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     let quiet = succeed(preloaded(Path::new("/bin/true"), "3z").env("PAGEMILL_QUIET", "1"));
     assert_eq!(text(&quiet.stderr), "");

@@ -36,7 +36,7 @@ fn a_command_is_recorded_and_its_exit_code_passed_on() {
         .args(["record", "--with", "heap", "--interval", "10ms", "-o"])
         .arg(&rec)
         .args(["--", "bash", "-c", "echo out; sleep 0.3; exit 7"])
-        .env("PAGEMILL_LIB", &stand_in.library));
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library));
     assert_eq!((code, out.as_str()), (Some(7), "out\n"), "{err}");
     assert_eq!(err.lines().last().unwrap(), format!("next: pagemill report {}", rec.display()));
     let (reader, samples) = read(&rec);
@@ -80,7 +80,7 @@ fn a_signal_that_kills_the_program_shows_in_the_status() {
         .args(["record", "-o"])
         .arg(stand_in.room.path().join("rec"))
         .args(["--", "sh", "-c", "kill -KILL $$"])
-        .env("PAGEMILL_LIB", &stand_in.library)
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library)
         .stderr(Stdio::null())
         .status()
         .unwrap();
@@ -101,7 +101,7 @@ fn signals_reach_the_program_and_the_data_stays() {
             "trap 'exit 42' TERM; touch {}; while :; do sleep 0.02; done",
             ready.display()
         ))
-        .env("PAGEMILL_LIB", &stand_in.library)
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
@@ -198,7 +198,7 @@ fn a_recording_is_not_overwritten_unless_asked() {
             .arg(&rec)
             .arg("--")
             .args(program)
-            .env("PAGEMILL_LIB", &stand_in.library))
+            .env("PAGEMILL_HEAP_LIB", &stand_in.library))
     };
     assert_eq!(record(&[], &["sleep", "0.3"]).0, Some(0));
     // Found out before the program is started: it was started to be recorded.
@@ -222,7 +222,7 @@ fn a_place_that_cannot_be_written_is_found_out_before_the_program_starts() {
             .arg(&place)
             .args(["--", "touch"])
             .arg(&ran)
-            .env("PAGEMILL_LIB", &stand_in.library));
+            .env("PAGEMILL_HEAP_LIB", &stand_in.library));
         assert_eq!(code, Some(125), "{err}");
         assert!(err.contains("nothing is recorded: cannot "), "{err}");
         assert!(!ran.exists(), "the program has run");
@@ -231,7 +231,7 @@ fn a_place_that_cannot_be_written_is_found_out_before_the_program_starts() {
         .args(["record", "--", "touch"])
         .arg(&ran)
         .current_dir("/proc/self")
-        .env("PAGEMILL_LIB", &stand_in.library));
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library));
     assert_eq!((code, ran.exists()), (Some(125), false), "{err}");
     assert!(err.contains("cannot write into ."), "{err}");
     // Trying leaves nothing behind, also where the program does not exist.
@@ -240,7 +240,7 @@ fn a_place_that_cannot_be_written_is_found_out_before_the_program_starts() {
         .args(["record", "-o"])
         .arg(room.join("a/b"))
         .args(["--", "no-such-program"])
-        .env("PAGEMILL_LIB", &stand_in.library));
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library));
     assert_eq!((code, fs::read_dir(room).unwrap().count()), (Some(127), before));
 }
 
@@ -270,7 +270,7 @@ fn the_default_name_has_the_program_and_its_number() {
     let (_, _, err) = run(pagemill()
         .args(["record", "--", "sleep", "0.1"])
         .current_dir(stand_in.room.path())
-        .env("PAGEMILL_LIB", &stand_in.library));
+        .env("PAGEMILL_HEAP_LIB", &stand_in.library));
     let name = err.lines().last().unwrap().strip_prefix("next: pagemill report ").unwrap();
     let pid = name.strip_prefix("pagemill-sleep.").unwrap();
     assert!(pid.parse::<u32>().is_ok(), "{name}");
@@ -284,7 +284,7 @@ fn a_program_that_does_not_exist_is_127_and_a_library_that_does_not_125() {
         run(pagemill()
             .args(["record", "--", program])
             .current_dir(stand_in.room.path())
-            .env("PAGEMILL_LIB", library))
+            .env("PAGEMILL_HEAP_LIB", library))
     };
     let (code, _, err) = record(&stand_in.library, "no-such-program");
     assert_eq!(code, Some(127));

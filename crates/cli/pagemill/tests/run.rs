@@ -55,7 +55,7 @@ fn death_by_a_signal_is_passed_through() {
 
 #[test]
 fn the_library_and_the_default_configuration_reach_the_program() {
-    let script = "echo $LD_PRELOAD $PAGEMILL_MESH $PAGEMILL_BACKEND";
+    let script = "echo $LD_PRELOAD $PAGEMILL_HEAP $PAGEMILL_BACKEND";
     let run = pagemill_with(&["run", "--", "sh", "-c", script]);
     assert_eq!(run.out.trim(), format!("{} 1y auto", library().display()), "{run:?}");
 }
@@ -63,7 +63,7 @@ fn the_library_and_the_default_configuration_reach_the_program() {
 /// `run --heap` without a word complained of `--mesh`.
 #[test]
 fn what_a_user_may_type_has_one_word_and_its_older_one_works() {
-    let script = "echo $PAGEMILL_MESH";
+    let script = "echo $PAGEMILL_HEAP";
     for (flag, word, name) in [
         ("--heap", "compact-ordered", "0y"),
         ("--mesh", "refill-shuffle", "1n"),
@@ -76,7 +76,27 @@ fn what_a_user_may_type_has_one_word_and_its_older_one_works() {
         let run = pagemill_with(&["record", "--with", "heap", flag]);
         assert!(run.err.contains("--heap <CONFIG>") && !run.err.contains("--mesh"), "{run:?}");
     }
+    for (set, name) in [(&["MESH"][..], "2n"), (&["MESH", "HEAP"], "0y")] {
+        let mut run = pagemill();
+        for word in set {
+            run.env(format!("PAGEMILL_{word}"), if *word == "HEAP" { "0y" } else { "2n" });
+        }
+        let script = "echo $PAGEMILL_HEAP $PAGEMILL_MESH";
+        assert_eq!(ran(run.args(["run", "--", "sh", "-c", script])).out.trim(), name, "{set:?}");
+    }
     // The library is where either word says, and the older one does not count beside the other.
+    for (set, named) in [
+        (&["PAGEMILL_HEAP_LIB", "PAGEMILL_LIB"][..], "PAGEMILL_HEAP_LIB is"),
+        (&["PAGEMILL_LIB"], "PAGEMILL_LIB is"),
+    ] {
+        let mut run = pagemill();
+        run.env_remove("PAGEMILL_HEAP_LIB").args(["run", "--", "true"]);
+        for variable in set {
+            run.env(variable, "/no/such/library.so");
+        }
+        let run = ran(&mut run);
+        assert!(run.code() == Some(125) && run.err.contains(named), "{run:?}");
+    }
     for (set, named) in [
         (&["PAGEMILL_PREFAULT_LIB", "PAGEMILL_HUGE_LIB"][..], "PAGEMILL_PREFAULT_LIB is"),
         (&["PAGEMILL_HUGE_LIB"], "PAGEMILL_HUGE_LIB is"),
@@ -118,11 +138,11 @@ fn a_flag_goes_before_the_environment_and_the_environment_before_the_default() {
     let with = |arguments: &[&str]| {
         let mut command = pagemill();
         command
-            .env("PAGEMILL_MESH", "2n")
+            .env("PAGEMILL_HEAP", "2n")
             .env("PAGEMILL_BACKEND", "remap")
             .arg("run")
             .args(arguments);
-        ran(command.args(["--", "sh", "-c", "echo $PAGEMILL_MESH $PAGEMILL_BACKEND"])).out
+        ran(command.args(["--", "sh", "-c", "echo $PAGEMILL_HEAP $PAGEMILL_BACKEND"])).out
     };
     assert_eq!(with(&[]), "2n remap\n");
     assert_eq!(with(&["--mesh", "0y", "--backend", "none"]), "0y none\n");
@@ -140,8 +160,8 @@ fn an_unknown_configuration_lists_the_valid_ones() {
 #[test]
 fn a_variable_that_is_set_to_nothing_counts_as_not_set() {
     let mut command = pagemill();
-    command.env("PAGEMILL_MESH", "").env("PAGEMILL_BACKEND", "");
-    command.args(["run", "--", "sh", "-c", "echo $PAGEMILL_MESH $PAGEMILL_BACKEND"]);
+    command.env("PAGEMILL_HEAP", "").env("PAGEMILL_BACKEND", "");
+    command.args(["run", "--", "sh", "-c", "echo $PAGEMILL_HEAP $PAGEMILL_BACKEND"]);
     let run = ran(&mut command);
     assert_eq!((run.code(), run.out.as_str(), run.err.as_str()), (Some(0), "1y auto\n", ""));
 }
@@ -224,7 +244,7 @@ fn a_file_that_is_no_preload_library_is_125_before_the_program_starts() {
         (half.as_path(), "pagemill"),
     ] {
         let mut command = pagemill();
-        command.args(["run", "--", "sh", "-c", "echo ran"]).env("PAGEMILL_LIB", file);
+        command.args(["run", "--", "sh", "-c", "echo ran"]).env("PAGEMILL_HEAP_LIB", file);
         let run = ran(&mut command);
         assert_eq!((run.code(), run.out.as_str()), (Some(125), ""), "{run:?}");
         assert!(run.err.contains(file.to_str().unwrap()), "{run:?}");
@@ -249,8 +269,11 @@ fn a_library_of_other_sources_is_passed_over_and_said_where_there_is_no_other() 
         fs::copy(own.get_program(), &binary).unwrap();
     }
     fs::copy(&stale, programs.join(name)).unwrap();
-    let run =
-        || ran(Command::new(&binary).args(["run", "--", "echo", "ran"]).env_remove("PAGEMILL_LIB"));
+    let run = || {
+        ran(Command::new(&binary)
+            .args(["run", "--", "echo", "ran"])
+            .env_remove("PAGEMILL_HEAP_LIB"))
+    };
     let refused = run();
     assert_eq!((refused.code(), refused.out.as_str()), (Some(125), ""), "{refused:?}");
     for word in
@@ -265,7 +288,8 @@ fn a_library_of_other_sources_is_passed_over_and_said_where_there_is_no_other() 
 
 #[test]
 fn a_missing_library_is_125_and_says_how_to_build_it() {
-    let run = ran(pagemill().args(["run", "--", "true"]).env("PAGEMILL_LIB", "/no/such/lib.so"));
+    let run =
+        ran(pagemill().args(["run", "--", "true"]).env("PAGEMILL_HEAP_LIB", "/no/such/lib.so"));
     assert_eq!(run.code(), Some(125));
     assert!(run.err.contains("/no/such/lib.so"), "{run:?}");
 }
@@ -400,7 +424,7 @@ fn governed_by(
 ) -> Child {
     pagemill
         .env("PAGEMILL_ROOT", root)
-        .env("PAGEMILL_LIB", library)
+        .env("PAGEMILL_HEAP_LIB", library)
         .env("FAKE_PENDING", pending.to_string())
         .args(["run", "--ksm", "--", "sh", "-c", script])
         .stdin(Stdio::piped())
@@ -615,7 +639,7 @@ fn the_real_ksmd_merges_what_a_program_offers_and_rests_again() {
         return;
     }
     let mut run = pagemill()
-        .env("PAGEMILL_LIB", &library)
+        .env("PAGEMILL_HEAP_LIB", &library)
         .env("FAKE_PENDING", "2000")
         .env("FAKE_MERGE", "1")
         .args(["run", "--ksm", "--", "sh", "-c", "read line; exit 0"])

@@ -2,7 +2,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `PAGEMILL_MESH` | the configuration: `0n 1n 2n 0y 1y 2y h` |
+//! | `PAGEMILL_HEAP`, `PAGEMILL_MESH` | the configuration: `0n 1n 2n 0y 1y 2y h` |
 //! | `PAGEMILL_BACKEND` | `auto`, `remap`, `ksm` or `none` |
 //! | `PAGEMILL_STATS`, `MALLOCSTATS` | 1: print the statistics at exit |
 //! | `PAGEMILL_PERIOD_MS`, `MESH_PERIOD_MS` | least time between two passes of compaction; 0: only on request |
@@ -50,7 +50,7 @@ impl Unusable {
 const VALUE: usize = 24;
 
 /// How many variables can have unusable values: those of numbers and names.
-const CHECKED: usize = 5;
+const CHECKED: usize = 6;
 
 const CONFIGURATIONS: &str = "1y; valid: 0n 1n 2n 0y 1y 2y h";
 const BACKENDS: &str = "auto; valid: auto remap ksm none";
@@ -74,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) quiet: bool,
     /// Whether the allocator that a program brings is taken out of use.
     pub(crate) detour: bool,
+    /// Whether the newer word for the configuration is set, which goes before the older one.
+    heap_named: bool,
     unusable: [Option<Unusable>; CHECKED],
 }
 
@@ -87,6 +89,7 @@ impl Settings {
         helper_min: 8 << 20,
         quiet: false,
         detour: false,
+        heap_named: false,
         unusable: [None; CHECKED],
     };
 
@@ -122,9 +125,15 @@ impl Settings {
         let Some(equals) = entry.iter().position(|&byte| byte == b'=') else { return };
         let value = &entry[equals + 1..];
         match &entry[..equals] {
-            b"PAGEMILL_MESH" => {
+            name @ (b"PAGEMILL_HEAP" | b"PAGEMILL_MESH") => {
+                let newer = name.ends_with(b"HEAP");
+                if value.is_empty() || !newer && self.heap_named {
+                    return;
+                }
+                self.heap_named |= newer;
+                let name = if newer { "PAGEMILL_HEAP" } else { "PAGEMILL_MESH" };
                 let (found, default) = (Config::parse(value), Config::DEFAULT);
-                self.config = self.checked(found, default, "PAGEMILL_MESH", CONFIGURATIONS, value);
+                self.config = self.checked(found, default, name, CONFIGURATIONS, value);
             }
             b"PAGEMILL_BACKEND" => {
                 let found = match value {

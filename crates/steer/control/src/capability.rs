@@ -185,7 +185,7 @@ fn me(linux: &Linux) -> Option<ProcessStatus> {
 
 fn preload_library(_: &Linux) -> Finding {
     const BUILD: &str = "cargo build --profile preload -p pagemill-preload-heap && \
-                         export PAGEMILL_LIB=$PWD/target/preload/libpagemill_heap.so";
+                         export PAGEMILL_HEAP_LIB=$PWD/target/preload/libpagemill_heap.so";
     let path = match library::find_heap() {
         Ok(path) => path,
         Err(error) => return Finding::missing(format!("{error:#}"), BUILD),

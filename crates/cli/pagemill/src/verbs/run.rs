@@ -55,7 +55,7 @@ executed; 127 it was not found.";
 pub struct Arguments {
     /// Configuration of the heap: plain (0n), refill-shuffle (1n) and shuffle (2n) do not compact, compact-ordered
     /// (0y), compact (1y) and compact-shuffle (2y) do (the digit is the degree of randomisation), hardened is h
-    /// [default: $PAGEMILL_MESH or 1y]
+    /// [default: $PAGEMILL_HEAP or 1y]
     #[arg(long, visible_alias = "mesh", value_name = "CONFIG")]
     heap: Option<String>,
 

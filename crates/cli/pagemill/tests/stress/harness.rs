@@ -71,9 +71,9 @@ pub fn allocator() -> Allocator {
     }
 }
 
-/// Our library: the file that `PAGEMILL_LIB` names, or a fresh build.
+/// Our library: the file that `PAGEMILL_HEAP_LIB` names, or a fresh build.
 fn library() -> PathBuf {
-    std::env::var_os("PAGEMILL_LIB").map_or_else(support::library, PathBuf::from)
+    std::env::var_os("PAGEMILL_HEAP_LIB").map_or_else(support::library, PathBuf::from)
 }
 
 /// A heap to run on.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `PAGEMILL_SOAK=SECONDS` | each timed test runs that long, and every program under every configuration |
 //! | `PAGEMILL_SEED=N` | the seed; printed with each failure, else taken from the clock |
-//! | `PAGEMILL_LIB=FILE` | this build of our library |
+//! | `PAGEMILL_HEAP_LIB=FILE` | this build of our library |
 //! | `PAGEMILL_STRESS_ALLOCATOR=FILE` | another library in place of ours (`none`: the C library's) |
 
 #[cfg(test)]

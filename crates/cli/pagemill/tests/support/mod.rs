@@ -60,13 +60,18 @@ fn binary() -> &'static Path {
 /// The binary, with the library it needs and nothing else of the caller's settings.
 pub fn pagemill() -> Command {
     let mut command = Command::new(binary());
-    command.env("PAGEMILL_LIB", library()).env("PAGEMILL_PREFAULT_LIB", prefault());
+    command.env("PAGEMILL_HEAP_LIB", library()).env("PAGEMILL_PREFAULT_LIB", prefault());
     command.env("PAGEMILL_SITES_LIB", sites()).env("PAGEMILL_TRIM_LIB", trim());
     // Made up recordings tell of more pages than a build for tests looks at in a moment.
     command.env("PAGEMILL_TEST_HEAT", (1 << 17).to_string());
-    for name in
-        ["LD_PRELOAD", "PAGEMILL_MESH", "PAGEMILL_BACKEND", "PAGEMILL_ROOT", "PAGEMILL_PREFAULT"]
-    {
+    for name in [
+        "LD_PRELOAD",
+        "PAGEMILL_HEAP",
+        "PAGEMILL_MESH",
+        "PAGEMILL_BACKEND",
+        "PAGEMILL_ROOT",
+        "PAGEMILL_PREFAULT",
+    ] {
         command.env_remove(name);
     }
     command

@@ -192,7 +192,7 @@ impl<'a> Stage<'a> {
             }
             Allocator::Ours { library, config, ksm: false } => {
                 command = Command::new(&program.path);
-                command.env("LD_PRELOAD", library).env("PAGEMILL_MESH", config);
+                command.env("LD_PRELOAD", library).env("PAGEMILL_HEAP", config);
                 command.env("PAGEMILL_BACKEND", "remap");
             }
             Allocator::Ours { config, ksm: true, .. } => {

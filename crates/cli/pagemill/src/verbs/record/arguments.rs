@@ -104,7 +104,7 @@ pub struct Arguments {
     )]
     pub(super) overhead: Option<u32>,
     /// Configuration of the heap that the command runs on; `none`: it runs on its own malloc, which is asked what it
-    /// keeps free [default: $PAGEMILL_MESH or 1y]
+    /// keeps free [default: $PAGEMILL_HEAP or 1y]
     #[arg(long, visible_alias = "mesh", value_name = "CONFIG", conflicts_with = "pid")]
     pub(super) heap: Option<String>,
     /// Attach to a running process.
