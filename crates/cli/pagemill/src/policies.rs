@@ -26,7 +26,7 @@ pub fn from_outside() -> String {
 pub fn by_faults() -> String {
     let by_faults = |name: &String| {
         compose::find(name)
-            .is_some_and(|(tracker, _)| matches!(tracker.watches, Watches::HintFaults))
+            .is_some_and(|(tracker, _)| matches!(tracker.watches, Watches::HintFaults(_)))
     };
     compose::names().into_iter().filter(by_faults).collect::<Vec<_>>().join(", ")
 }

@@ -23,8 +23,8 @@ use pagemill_policy::tier::compose::{self, Engine};
 use pagemill_policy::tier::drive::{FaultDriven, Limits, Placement, Sampled};
 use pagemill_policy::tier::kind::Terms;
 use pagemill_policy::tier::live::Live;
-use pagemill_policy::tier::place::damos::{Damos, NodeMemory, Nodes};
-use pagemill_policy::tier::track::tpp::Verdict;
+use pagemill_policy::tier::track::damon::schemes::Damos;
+use pagemill_policy::tier::track::{NodeMemory, Nodes, RegionTracker, Verdict};
 use pagemill_policy::tier::{Load, Loads, Page, Tier};
 use pagemill_sim::run;
 

@@ -467,7 +467,7 @@ impl<'a> State<'a> {
         let (promoted, demoted) = match &mut engine {
             Engine::Still => (0, 0),
             Engine::Faults(driver) => self.by_faults(driver, now, told, &rates),
-            Engine::Regions(driver) => self.by_regions(driver, now, &rates),
+            Engine::Regions(driver) => self.by_regions(&mut **driver, now, &rates),
             Engine::Samples(driver) => self.by_samples(driver, told, &weights, reads_per_ns),
         };
         self.engine = engine;

@@ -34,13 +34,10 @@ const KINDS: [Kind; 10] = [
         folder: "tier::track",
         registry: "tier::compose",
         shared: &["split"],
-        // What faults are answered with, samples that the machine makes, and the kernel's own tiering.
+        // Samples that the machine makes, and the kernel's own tiering.
         about_one: &[
-            ("lab/sim/src/run/faults.rs", "tpp"),
             ("lab/sim/src/run/samples.rs", "hemem"),
             ("steer/control/src/tier/actuators.rs", "damon"),
-            ("tier::drive", "tpp"),
-            ("tier::place::damos", "damon"),
             ("tier::track::split", "memtis"),
         ],
     },

@@ -219,7 +219,7 @@ impl Bench {
             for (which, event) in ["hot set moves", "antagonist starts"].into_iter().enumerate() {
                 tick(&format!("{policy}, {event}"), (at * 2 + which) as f64 / 8.0);
                 let by_faults = compose::find(policy)
-                    .is_some_and(|(tracker, _)| matches!(tracker.watches, Watches::HintFaults));
+                    .is_some_and(|(tracker, _)| matches!(tracker.watches, Watches::HintFaults(_)));
                 let begins = if by_faults { APPLICATION_SECONDS } else { 100.0 };
                 let machine = self.options.machine.clone();
                 let mut setup = setup(&self.options, &machine, workload::gups(64.0), policy, 0.0);

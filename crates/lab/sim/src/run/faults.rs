@@ -2,7 +2,7 @@
 
 use pagemill_policy::tier::Loads;
 use pagemill_policy::tier::drive::FaultDriven;
-use pagemill_policy::tier::track::tpp::Verdict;
+use pagemill_policy::tier::track::Verdict;
 
 use super::{FAULT_WHEEL, QUANTUM_NS, State};
 use crate::pages::Costs;

@@ -4,7 +4,7 @@
 
 use pagemill_model::random::Random;
 use pagemill_policy::tier::Tier;
-use pagemill_policy::tier::place::damos::{Damos, NodeMemory, Nodes};
+use pagemill_policy::tier::track::{NodeMemory, Nodes, RegionTracker};
 
 use super::{QUANTUM_NS, State};
 use crate::frames::Frames;
@@ -17,7 +17,7 @@ impl State<'_> {
     /// Lets the threads run; pages promoted and demoted.
     pub(super) fn by_regions(
         &mut self,
-        driver: &mut Damos,
+        driver: &mut dyn RegionTracker,
         now: u32,
         rates: &[f64],
     ) -> (usize, usize) {

@@ -35,8 +35,7 @@ use pagemill_kernel::settings::loan::{Files, Loan};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::page::HUGE;
 use pagemill_model::{Actuator, Bytes, Event, Nanos, PageRange, Pid, TierDecision, TierOutcome};
-use pagemill_policy::tier::place::damos;
-use pagemill_policy::tier::track::damon;
+use pagemill_policy::tier::track::damon::{monitor, schemes};
 
 use super::Tiers;
 use super::access_sources::{AccessSource, DEMOTE, Moves, PROMOTE, RELIEVE};
@@ -375,7 +374,7 @@ pub fn tiering(
         let scheme = Scheme {
             action,
             accesses,
-            bytes_per_second: Some(damos::LIMIT.min(rate.0)),
+            bytes_per_second: Some(schemes::LIMIT.min(rate.0)),
             cgroup: group.cloned(),
             goal: Some(Goal { node: default, fill, accessed }),
             ..Scheme::counting()
@@ -385,19 +384,19 @@ pub fn tiering(
     };
     let (promote, demote) = (Action::MigrateHot(default), Action::MigrateCold(alternate));
     let watches = vec![
-        watch(alternate, promote, 1..=u64::MAX, Fill::Used(damos::USED_BP), true)?,
-        watch(default, demote, 0..=0, Fill::Free(damos::FREE_BP), false)?,
+        watch(alternate, promote, 1..=u64::MAX, Fill::Used(schemes::USED_BP), true)?,
+        watch(default, demote, 0..=0, Fill::Free(schemes::FREE_BP), false)?,
     ];
-    let sample = Duration::from_micros(damon::SHORTEST_US);
+    let sample = Duration::from_micros(monitor::SHORTEST_US);
     let tuning = Tuning {
-        accessed_bp: damon::ACCESSED_BP,
-        aggregations: damon::TUNED,
-        longest: Duration::from_micros(damon::LONGEST_US),
+        accessed_bp: monitor::ACCESSED_BP,
+        aggregations: monitor::TUNED,
+        longest: Duration::from_micros(monitor::LONGEST_US),
     };
     let attributes = Attributes {
         sample,
-        aggregate: sample * damon::SAMPLES,
-        regions: damon::MOST as u64,
+        aggregate: sample * monitor::SAMPLES,
+        regions: monitor::MOST as u64,
         tuning: Some(tuning),
     };
     Ok((watches, attributes))

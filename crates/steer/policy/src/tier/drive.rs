@@ -1,18 +1,16 @@
 //! Composes a tracker and a placer into the decisions of one quantum.
 //!
-//! [`Sampled`] drives the trackers that count (HeMem, MEMTIS); [`FaultDriven`] drives TPP, which
-//! decides fault by fault. Both take latencies through an exponentially weighted average.
+//! [`Sampled`] drives the trackers that count (HeMem, MEMTIS); [`FaultDriven`] drives those that
+//! decide fault by fault (TPP). Both take latencies through an exponentially weighted average.
 //!
 //! Always so: `Sampled` copies no more pages a quantum than its limit, and with Colloid no more bytes
 //! than the shift itself generates.
 
 use std::cell::LazyCell;
 
-use super::kind::HintFaultSettings;
 use super::place::{Placer, Ranking, Reading, Swap, pack};
 use super::place::{Shift, colloid};
-use super::track::Counter;
-use super::track::tpp::{Fault, Tpp, Verdict};
+use super::track::{Counter, Fault, FaultTracker, Verdict};
 use super::{Load, Loads, Page, SmoothedLoad, Tier};
 
 /// Smoothed loads of both tiers.
@@ -159,10 +157,10 @@ fn generated(shift: Shift, loads: Loads, limits: Limits) -> usize {
     (shift.size * reads * READS_PER_SHIFT * LINE_BYTES / limits.page_bytes) as usize
 }
 
-/// TPP, alone or under Colloid's boolean.
-#[derive(Clone, Debug)]
+/// A tracker that decides fault by fault, alone or under Colloid's boolean.
+#[derive(Debug)]
 pub struct FaultDriven {
-    tracker: Tpp,
+    tracker: Box<dyn FaultTracker>,
     smoothed: Smoothed,
     overloaded: bool,
 }
@@ -170,8 +168,8 @@ pub struct FaultDriven {
 impl FaultDriven {
     /// A driver that has seen nothing; `weight` is that of one quantum in the smoothed latencies.
     #[must_use]
-    pub fn new(knobs: HintFaultSettings, weight: f64) -> Self {
-        Self { tracker: Tpp::new(knobs), smoothed: Smoothed::new(weight), overloaded: false }
+    pub fn new(tracker: Box<dyn FaultTracker>, weight: f64) -> Self {
+        Self { tracker, smoothed: Smoothed::new(weight), overloaded: false }
     }
 
     /// Takes the loads of a quantum in.
@@ -203,7 +201,8 @@ impl FaultDriven {
 mod tests {
     use super::*;
     use crate::tier::compose::{Engine, compose};
-    use crate::tier::kind::Terms;
+    use crate::tier::kind::{HintFaultSettings, Terms};
+    use crate::tier::track::tpp::Tpp;
     use proptest::prelude::*;
 
     fn loads(default: f64, alternate: f64) -> Loads {
@@ -254,7 +253,7 @@ mod tests {
             adapt_ms: 1000,
             colloid: true,
         };
-        let mut driver = FaultDriven::new(knobs, 0.1);
+        let mut driver = FaultDriven::new(Box::new(Tpp::new(knobs)), 0.1);
         driver.observe(loads(100.0, 140.0));
         driver.observe(loads(300.0, 140.0));
         assert_eq!(driver.fault(0, Tier::Default, 1.0, false), Verdict::Stay);

@@ -1,7 +1,7 @@
 //! What a tracker or a placer says of itself, and what it is made under. The rows stand in [`super::compose`].
 
 use super::place::placer::Placer;
-use super::track::Counter;
+use super::track::{Counter, FaultTracker, RegionTracker};
 
 /// A kind of tracker.
 #[derive(Debug)]
@@ -16,15 +16,15 @@ pub struct TrackerKind {
     pub splits: bool,
 }
 
-/// What a tracker sees of a program.
+/// What a tracker sees of a program, and what makes one.
 #[derive(Clone, Copy, Debug)]
 pub enum Watches {
     /// Nothing: no page moves.
     Nothing,
-    /// Hint faults, which decide one by one.
-    HintFaults,
-    /// Accessed bits of the nodes' frames, region by region.
-    AccessedBits,
+    /// Hint faults, which this decides one by one.
+    HintFaults(fn(Knobs) -> Box<dyn FaultTracker>),
+    /// Accessed bits of the nodes' frames, by which this moves pages.
+    AccessedBits(fn() -> Box<dyn RegionTracker>),
     /// Sampled loads, which this counts.
     Samples(fn(&Terms) -> Box<dyn Counter>),
 }

@@ -4,7 +4,6 @@
 //! whatever its tracker counts; only its part of the sum matters here.
 
 pub mod colloid;
-pub mod damos;
 pub mod pack;
 pub mod placer;
 pub mod ucb;

@@ -21,38 +21,17 @@
 //! Always so: promotions in one second stay within the rate limit except those into free frames; the
 //! threshold stays within an eighth and twice its reference.
 
+use super::{Fault, FaultTracker, Verdict};
 use crate::tier::Tier;
 use crate::tier::kind::{HintFaultSettings, PageSize, TrackerKind, Watches};
 
 /// `tpp`.
-pub const KIND: TrackerKind =
-    TrackerKind { name: "tpp", watches: Watches::HintFaults, page: PageSize::Base, splits: false };
-
-/// What a fault leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// To the default tier.
-    Promote,
-    /// To the alternate tier.
-    Demote,
-    /// Nowhere.
-    Stay,
-}
-
-/// One hint fault.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault {
-    /// When it happened, in milliseconds of the source's clock.
-    pub now_ms: u64,
-    /// Where the page is.
-    pub tier: Tier,
-    /// Time since the page was stamped.
-    pub latency_ms: f64,
-    /// Whether the default tier has plenty of free frames (`pgdat_free_space_enough`).
-    pub room: bool,
-    /// Whether the default tier answers more slowly than the alternate one; ignored without Colloid.
-    pub overloaded: bool,
-}
+pub const KIND: TrackerKind = TrackerKind {
+    name: "tpp",
+    watches: Watches::HintFaults(|knobs| Box::new(Tpp::new(knobs))),
+    page: PageSize::Base,
+    splits: false,
+};
 
 /// The state of the promotion path.
 #[derive(Clone, Debug)]
@@ -82,26 +61,10 @@ impl Tpp {
         }
     }
 
-    /// Whether the scanner should stamp pages of this tier.
-    #[must_use]
-    pub fn stamps(&self, tier: Tier) -> bool {
-        tier == Tier::Alternate || self.config.colloid
-    }
-
     /// The fault latency below which a page is hot, now.
     #[must_use]
     pub const fn threshold_ms(&self) -> f64 {
         self.threshold_ms
-    }
-
-    /// Decides one fault.
-    pub fn fault(&mut self, fault: Fault) -> Verdict {
-        let overloaded = self.config.colloid && fault.overloaded;
-        match fault.tier {
-            Tier::Default if overloaded && fault.latency_ms < self.threshold_ms => Verdict::Demote,
-            Tier::Default => Verdict::Stay,
-            Tier::Alternate => self.promotion(fault, overloaded),
-        }
     }
 
     fn promotion(&mut self, fault: Fault, overloaded: bool) -> Verdict {
@@ -141,6 +104,21 @@ impl Tpp {
         }
         self.candidates = 0;
         self.adapted_ms = now_ms;
+    }
+}
+
+impl FaultTracker for Tpp {
+    fn stamps(&self, tier: Tier) -> bool {
+        tier == Tier::Alternate || self.config.colloid
+    }
+
+    fn fault(&mut self, fault: Fault) -> Verdict {
+        let overloaded = self.config.colloid && fault.overloaded;
+        match fault.tier {
+            Tier::Default if overloaded && fault.latency_ms < self.threshold_ms => Verdict::Demote,
+            Tier::Default => Verdict::Stay,
+            Tier::Alternate => self.promotion(fault, overloaded),
+        }
     }
 }
 

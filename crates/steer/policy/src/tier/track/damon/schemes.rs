@@ -21,8 +21,9 @@
 //! Always so: no window acts on more than its quota and what one frame left over; a quota never falls below a byte nor
 //! exceeds 200 MiB; the regions still cover their node afterwards; only pages of the node that is watched move.
 
+use super::monitor::{Monitor, Region, SAMPLES, WHOLE_BP, next_input};
 use crate::tier::Tier;
-use crate::tier::track::damon::{Monitor, Region, SAMPLES, WHOLE_BP, next_input};
+use crate::tier::track::{NodeMemory, Nodes, RegionTracker};
 
 /// Microseconds between two times that a scheme acts, and of a window of its quota.
 pub const INTERVAL_US: u64 = 1_000_000;
@@ -34,31 +35,6 @@ pub const USED_BP: u64 = 9_970;
 pub const FREE_BP: u64 = 50;
 /// The greatest score of a region.
 const MOST_SCORE: u32 = 99;
-
-/// Memory of a node, bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeMemory {
-    /// What is free of it.
-    pub free: u64,
-    /// All of it.
-    pub all: u64,
-}
-
-/// The two nodes, as DAMON's threads see and change them.
-pub trait Nodes {
-    /// Frames of a tier.
-    fn frames(&self, tier: Tier) -> usize;
-    /// Bytes of a frame.
-    fn frame_bytes(&self) -> u64;
-    /// Clears the accessed bit of the page in a frame.
-    fn make_old(&mut self, tier: Tier, frame: usize, now_us: u64);
-    /// Whether a frame holds a page whose accessed bit is set.
-    fn young(&mut self, tier: Tier, frame: usize, now_us: u64) -> bool;
-    /// Memory of the default tier's node.
-    fn memory(&self) -> NodeMemory;
-    /// Moves the page of a frame to the other tier, if there is one and room for it.
-    fn migrate(&mut self, tier: Tier, frame: usize);
-}
 
 /// How hot a region is, 0 to 99 (`damon_hot_score`): half by its accesses, half by its age, which makes one without
 /// accesses colder.
@@ -233,9 +209,8 @@ pub struct Damos {
     threads: Vec<Thread>,
 }
 
-impl Damos {
-    /// Lets both threads do what they do from one time to another, in microseconds.
-    pub fn run(&mut self, from_us: u64, until_us: u64, nodes: &mut dyn Nodes) {
+impl RegionTracker for Damos {
+    fn run(&mut self, from_us: u64, until_us: u64, nodes: &mut dyn Nodes) {
         if self.threads.is_empty() {
             self.threads = [(Tier::Alternate, 1), (Tier::Default, 2)]
                 .map(|(node, seed)| Thread::start(node, seed, from_us, nodes))
@@ -243,7 +218,9 @@ impl Damos {
         }
         self.threads.iter_mut().for_each(|thread| thread.run(until_us, nodes));
     }
+}
 
+impl Damos {
     /// Bytes that promotion and demotion may act on in a window.
     #[must_use]
     pub fn quotas(&self) -> Vec<u64> {
@@ -254,6 +231,7 @@ impl Damos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use proptest::prelude::*;
 
     /// Two nodes whose pages are accessed always or never; a frame without a page holds `None`.
