@@ -29,6 +29,7 @@ use pagemill_workloads::programs::slices::CHASED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::claim::ClaimRow;
 use crate::coverage;
 use crate::huge_pages;
 use crate::reproduce::cell::Cell;
@@ -36,9 +37,7 @@ use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
 use crate::reproduce::target::Stage;
-use crate::tabled::{
-    Choices, MeasuredExperiment, Table, Tabled, TabledExperiment, Tables, claim, dash,
-};
+use crate::tabled::{Choices, MeasuredExperiment, Table, Tabled, TabledExperiment, Tables, dash};
 use options::{ALL, EXACT, MEASURED, NONE, ROUND, programs};
 pub use options::{FILE, NAME, Options, Runs};
 
@@ -290,7 +289,7 @@ impl Outcome {
     }
 
     /// Figure 1, where slices are told apart: whether a tenth of them has most of the benefit.
-    fn claim_of_slices(&self) -> Vec<String> {
+    fn claim_of_slices(&self) -> ClaimRow {
         let told = self.programs.iter().filter_map(|one| {
             let subject = one.subject.as_ref().filter(|subject| subject.sure > 0)?;
             Some((one.name, subject.top_tenth()?))
@@ -306,7 +305,7 @@ impl Outcome {
             "greatest two of a hundred slices",
         );
         let theirs = share.and_then(|share| share.parse::<f64>().ok()).unwrap_or(f64::NAN);
-        claim(
+        ClaimRow::new(
             "figure 1: a tenth of the slices has most of what huge pages are worth",
             format!("xz: {:.0} % in two of a hundred", theirs * 100.0),
             match told.is_empty() {
@@ -317,7 +316,7 @@ impl Outcome {
     }
 
     /// Sections 5.5 and 5.6, on programs that gain from their own profile.
-    fn claim_of_wrong_profiles(&self) -> Vec<String> {
+    fn claim_of_wrong_profiles(&self) -> ClaimRow {
         let seed = self.options.seed;
         let gain: Vec<&Sliced> = self.programs.iter().filter(|one| one.gains(seed)).collect();
         let wrong: Vec<_> = gain
@@ -334,7 +333,7 @@ impl Outcome {
             );
             (here, faster == wrong.len(), self.options.repetitions == 1)
         });
-        claim(
+        ClaimRow::new(
             "claim 4: programs still gain from imprecise profiles (sections 5.5, 5.6)",
             coverage::figure(&huge_pages::SOURCE, "claim 4", "CBMM", "imprecise profiles")
                 .unwrap_or("-"),
@@ -388,17 +387,13 @@ impl Tables for Outcome {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let claims = Table::new(
-            "what was published, and whether it is so here",
-            "claim|published|here|",
-            self.claims(),
-        );
+        let claims = Table::of_claims(self.claims());
         let under = self.programs.iter().filter(|one| !one.arms.is_empty());
         let under = under.map(|one| self.profiles(one));
         [claims, self.slices()].into_iter().chain(under).collect()
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
+    fn claims(&self) -> Vec<ClaimRow> {
         vec![self.claim_of_slices(), self.claim_of_wrong_profiles()]
     }
 
@@ -419,8 +414,9 @@ impl Tables for Outcome {
                 })).collect::<Vec<_>>(),
             })
         });
+        let claims: Vec<_> = self.claims().into_iter().map(ClaimRow::cells).collect();
         json!({
-            "schema": 1, "experiment": NAME, "claims": self.claims(),
+            "schema": 1, "experiment": NAME, "claims": claims,
             "programs": programs.collect::<Vec<_>>(), "missing": self.notes,
         })
     }
@@ -429,6 +425,7 @@ impl Tables for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Verdict;
 
     fn cell(case: &str, arm: &'static str, repetition: u32) -> Cell {
         Cell { experiment: NAME.into(), case: case.into(), arm, repetition }
@@ -445,7 +442,7 @@ mod tests {
         Ok(Ran::of(&CellDetails::Round(arms.iter().map(arm).collect())).unwrap())
     }
 
-    fn claims(finished: &[Finished]) -> Vec<Vec<String>> {
+    fn claims(finished: &[Finished]) -> Vec<ClaimRow> {
         Outcome::of(Options::new(true, Some(1), 1), finished, Vec::new()).claims()
     }
 
@@ -472,14 +469,21 @@ mod tests {
             claims(&finished)
         };
         let rows = ran(few, &good);
-        assert!(rows.iter().all(|row| row[3].starts_with("reproduced")), "{rows:?}");
-        assert!(rows[0][1].contains("98 %") && rows[0][2].contains("85 %"), "{rows:?}");
-        assert!(rows[1][2].contains("1 of 1 wrong profiles"), "one takes no huge page: {rows:?}");
+        assert!(rows.iter().all(|row| matches!(row.verdict, Verdict::Reproduced(_))), "{rows:?}");
+        let here = |at: usize| rows[at].here.as_deref().unwrap();
+        assert!(rows[0].published.contains("98 %") && here(0).contains("85 %"), "{rows:?}");
+        assert!(here(1).contains("1 of 1 wrong profiles"), "one takes no huge page: {rows:?}");
         let rows = ran(alike, &bad);
-        assert!(rows.iter().all(|row| row[3].starts_with("not reproduced")), "{rows:?}");
+        assert!(
+            rows.iter().all(|row| matches!(row.verdict, Verdict::NotReproduced(_))),
+            "{rows:?}"
+        );
         for rows in [claims(&[]), claims(&[(cell(program, MEASURED, 1), Err("it died".into()))])] {
             assert_eq!(rows.len(), 2);
-            assert!(rows.iter().all(|row| row[3].starts_with("not measured: ")), "{rows:?}");
+            assert!(
+                rows.iter().all(|row| matches!(row.verdict, Verdict::NotMeasured(_))),
+                "{rows:?}"
+            );
         }
     }
 

@@ -7,6 +7,7 @@
 #[macro_use]
 extern crate pagemill_launch;
 
+pub mod claim;
 pub mod colloid;
 mod coverage;
 pub mod fleet;

@@ -34,6 +34,7 @@ use pagemill_model::random::Random;
 use pagemill_model::recording::Reader;
 use serde_json::{Value, json};
 
+use crate::claim::ClaimRow;
 use crate::reproduce::cell::Cell;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
@@ -367,13 +368,12 @@ impl Tables for Outcome {
         [faults].into_iter().chain(self.of_accesses()).chain([goals]).collect()
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
+    fn claims(&self) -> Vec<ClaimRow> {
         Vec::new()
     }
 
-    fn goals(&self) -> Vec<String> {
-        let verdicts = self.targets().into_iter().filter_map(|(.., met)| met);
-        verdicts.map(|met| if met { "met" } else { "missed" }.to_owned()).collect()
+    fn goals(&self) -> Vec<bool> {
+        self.targets().into_iter().filter_map(|(.., met)| met).collect()
     }
 
     fn json(&self) -> Value {
@@ -440,7 +440,7 @@ mod tests {
         assert!(met[5..].iter().all(Option::is_none), "{goals:?}");
         assert!(goals[0].2.is_some_and(|added| (added - 0.3).abs() < 1e-9));
         assert!(goals[4].2.is_some_and(|spread| (spread - 10.0).abs() < 1e-9));
-        assert_eq!(outcome.goals().iter().filter(|verdict| *verdict == "met").count(), 3);
+        assert_eq!(outcome.goals().into_iter().filter(|met| *met).count(), 3);
         assert!(outcome.text().contains("refused"), "{}", outcome.text());
     }
 

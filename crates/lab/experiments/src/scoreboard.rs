@@ -21,6 +21,7 @@ use std::fmt::Write as _;
 use pagemill_report::draw::text;
 use serde::Serialize;
 
+use crate::claim::{ClaimRow, Verdict};
 use crate::coverage::{self, MESH, Source};
 use crate::reproduce::experiment;
 use crate::reproduce::measured::Measured;
@@ -62,15 +63,13 @@ pub const STATES: [(State, &str); 5] = [
     (State::NotRunHere, "not run here"),
 ];
 
-impl State {
-    /// The state that an experiment's verdict in words stands for.
-    fn of(verdict: &str) -> Self {
-        let begins = |word: &str| verdict.starts_with(word);
-        match () {
-            () if begins("reproduced") || begins("so here") => Self::Reproduced,
-            () if begins("better than published") => Self::Better,
-            () if begins("not measured") || begins("cannot be told") => Self::NotRunHere,
-            () => Self::Differs,
+impl From<&Verdict> for State {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Reproduced(_) | Verdict::SoHere => Self::Reproduced,
+            Verdict::Better(_) => Self::Better,
+            Verdict::Smaller(_) | Verdict::NotReproduced(_) | Verdict::NotSoHere => Self::Differs,
+            Verdict::Overlap | Verdict::NotMeasured(_) => Self::NotRunHere,
         }
     }
 }
@@ -110,8 +109,8 @@ impl Scoreboard {
         let mut board = Self::default();
         summary.into_iter().for_each(|summary| board.allocators(summary));
         for (name, tables) in &outcomes.tables {
-            registry::source(name).into_iter().for_each(|it| board.rows(it, &tables.claims()));
-            board.goals(tables.goals().iter().map(String::as_str));
+            registry::source(name).into_iter().for_each(|it| board.rows(it, tables.claims()));
+            board.goals(tables.goals());
         }
         simulated.into_iter().for_each(|report| board.modelled(report));
         outcomes.absent.iter().for_each(|(name, why)| board.absent(name, why));
@@ -135,8 +134,7 @@ impl Scoreboard {
         }
         for section in &summary.sections {
             self.judged(&section.experiment, &section.claims);
-            let verdicts = section.goals.iter().map(|goal| goal.verdict.as_str());
-            self.goals(verdicts.filter(|verdict| !verdict.starts_with("not measured")));
+            self.goals(section.goals.iter().filter_map(|goal| goal.verdict.met()));
         }
     }
 
@@ -149,9 +147,9 @@ impl Scoreboard {
                 published: one.published.clone(),
                 here: match &one.measured {
                     Some(figure) => terminal::with_interval(figure),
-                    None => one.verdict.clone(),
+                    None => one.verdict.to_string(),
                 },
-                state: State::of(&one.verdict),
+                state: State::from(&one.verdict),
             });
         }
     }
@@ -165,14 +163,8 @@ impl Scoreboard {
         else {
             return;
         };
-        let mut rows = nothing.claims();
-        let is_told = |row: &Vec<String>| !row.iter().any(|word| word.starts_with("goal "));
-        rows.retain(is_told);
-        for row in &mut rows {
-            row.pop();
-            row.push(format!("not measured: {why}"));
-        }
-        self.rows(source, &rows);
+        let not_measured = |row| ClaimRow { verdict: Verdict::NotMeasured(why.to_owned()), ..row };
+        self.rows(source, nothing.claims().into_iter().map(not_measured));
     }
 
     /// Published cells of the simulated machine that were not made.
@@ -188,30 +180,20 @@ impl Scoreboard {
         }
     }
 
-    /// Rows of claim, published, here, verdict; goals of our own among them are counted as such.
-    fn rows(&mut self, source: &Source, rows: &[Vec<String>]) {
-        for row in rows {
-            let [claim, published, here, verdict] = row.as_slice() else { continue };
-            if let Some(verdict) = verdict.strip_prefix("goal ") {
-                self.goals(std::iter::once(verdict));
-                continue;
-            }
-            self.claims.push(Entry {
-                source: source.name,
-                claim: claim.clone(),
-                published: published.clone(),
-                here: if here == "-" { verdict.clone() } else { here.clone() },
-                state: State::of(verdict),
-            });
-        }
+    fn rows(&mut self, source: &Source, rows: impl IntoIterator<Item = ClaimRow>) {
+        self.claims.extend(rows.into_iter().map(|row| Entry {
+            source: source.name,
+            state: State::from(&row.verdict),
+            claim: row.claim,
+            published: row.published,
+            here: row.here.unwrap_or_else(|| row.verdict.to_string()),
+        }));
     }
 
-    fn goals<'a>(&mut self, verdicts: impl Iterator<Item = &'a str>) {
-        for verdict in verdicts.filter(|verdict| !verdict.is_empty()) {
-            self.targets.1 += 1;
-            let met =
-                ["met", "reached", "aim reached"].iter().any(|word| verdict.starts_with(word));
+    fn goals(&mut self, met: impl IntoIterator<Item = bool>) {
+        for met in met {
             self.targets.0 += usize::from(met);
+            self.targets.1 += 1;
         }
     }
 
@@ -341,6 +323,7 @@ fn shortened(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Basis;
 
     const MOCA: &Source = &moca::SOURCE;
     const CBMM: &str = huge_pages::SOURCE.name;
@@ -348,28 +331,41 @@ mod tests {
     use crate::reproduce::summary::Circumstances;
     use crate::{fragmentation, huge_pages, huge_slices, moca};
 
-    fn row(verdict: &str) -> Vec<String> {
-        ["a claim", "1.00", "1.10", verdict].map(str::to_owned).to_vec()
+    fn row(verdict: Verdict) -> ClaimRow {
+        let (claim, published) = ("a claim".to_owned(), "1.00".to_owned());
+        ClaimRow { claim, published, here: Some("1.10".to_owned()), verdict }
     }
 
     #[test]
     fn each_verdict_is_one_state_and_the_counts_add_up() {
         let verdicts = [
-            ("reproduced", State::Reproduced),
-            ("reproduced (one run, no interval)", State::Reproduced),
-            ("so here", State::Reproduced),
-            ("better than published (another machine)", State::Better),
-            ("same direction, smaller effect", State::Differs),
-            ("not reproduced", State::Differs),
-            ("not so here", State::Differs),
-            ("not measured: needs root", State::NotRunHere),
-            ("cannot be told: the runs overlap", State::NotRunHere),
+            (Verdict::Reproduced(Basis::Runs), "reproduced", State::Reproduced),
+            (
+                Verdict::Reproduced(Basis::OneRun),
+                "reproduced (one run, no interval)",
+                State::Reproduced,
+            ),
+            (Verdict::SoHere, "so here", State::Reproduced),
+            (
+                Verdict::Better(Basis::AnotherMachine),
+                "better than published (another machine)",
+                State::Better,
+            ),
+            (Verdict::Smaller(Basis::Runs), "same direction, smaller effect", State::Differs),
+            (Verdict::NotReproduced(Basis::Runs), "not reproduced", State::Differs),
+            (Verdict::NotSoHere, "not so here", State::Differs),
+            (
+                Verdict::NotMeasured("needs root".into()),
+                "not measured: needs root",
+                State::NotRunHere,
+            ),
+            (Verdict::Overlap, "cannot be told: the runs overlap", State::NotRunHere),
         ];
         let mut board = Scoreboard::default();
-        let rows: Vec<_> = verdicts.iter().map(|(verdict, _)| row(verdict)).collect();
-        board.rows(MOCA, &rows);
-        let states: Vec<State> = board.claims.iter().map(|entry| entry.state).collect();
-        assert_eq!(states, verdicts.map(|(_, state)| state));
+        board.rows(MOCA, verdicts.iter().map(|(verdict, ..)| row(verdict.clone())));
+        for (entry, (verdict, text, state)) in board.claims.iter().zip(&verdicts) {
+            assert_eq!((verdict.to_string().as_str(), entry.state), (*text, *state));
+        }
         let (header, rows) = board.counts();
         assert_eq!(header.len(), rows[0].len());
         assert_eq!(rows, [["Moca", "9", "3", "1", "3", "0", "2"].map(str::to_owned)]);
@@ -378,8 +374,8 @@ mod tests {
     #[test]
     fn goals_are_no_claims() {
         let mut board = Scoreboard::default();
-        board.rows(MOCA, &[row("goal met"), row("goal missed"), row("reproduced")]);
-        board.goals(["met", "missed (one run, no interval)", "", "aim reached"].into_iter());
+        board.rows(MOCA, [row(Verdict::Reproduced(Basis::Runs))]);
+        board.goals([true, false, false, true, true]);
         assert_eq!((board.claims.len(), board.targets), (1, (3, 5)));
         assert!(board.text().contains("3 of 5 met"));
     }
@@ -479,8 +475,13 @@ mod tests {
     #[test]
     fn a_screen_is_a_screen() {
         let mut board = Scoreboard::default();
-        let long = vec!["x".repeat(300), "1".into(), "2".into(), "not reproduced".into()];
-        board.rows(&huge_pages::SOURCE, &vec![long; 40]);
+        let long = ClaimRow {
+            claim: "x".repeat(300),
+            published: "1".into(),
+            here: Some("2".into()),
+            verdict: Verdict::NotReproduced(Basis::Runs),
+        };
+        board.rows(&huge_pages::SOURCE, vec![long; 40]);
         let text = board.text();
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");

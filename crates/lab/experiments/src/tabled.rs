@@ -9,6 +9,7 @@ use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 use serde_json::Value;
 
+use crate::claim::ClaimRow;
 use crate::coverage::Source;
 use crate::reproduce::input::Inputs;
 use crate::reproduce::keep::CellKey;
@@ -101,10 +102,10 @@ pub trait Tabled: Series {
 /// What one of them came to.
 pub trait Tables {
     /// What was claimed, what was published, what is here, and a verdict: a row each, whatever ran.
-    fn claims(&self) -> Vec<Vec<String>>;
+    fn claims(&self) -> Vec<ClaimRow>;
 
-    /// Verdicts on targets of our own.
-    fn goals(&self) -> Vec<String> {
+    /// Whether each target of our own that was measured is met.
+    fn goals(&self) -> Vec<bool> {
         Vec::new()
     }
 
@@ -197,27 +198,18 @@ impl Table {
     }
 }
 
+/// Columns of a table of claims.
+pub(crate) const CLAIMS: &str = "claim|published|here|";
+
+impl Table {
+    /// What was published, and what became of it.
+    pub(crate) fn of_claims(claims: Vec<ClaimRow>) -> Self {
+        let rows = claims.into_iter().map(ClaimRow::cells);
+        Self::new("what was published, and whether it is so here", CLAIMS, rows)
+    }
+}
+
 /// A cell of a table, `-` where there is nothing to say.
 pub(crate) fn dash(cell: Option<String>) -> String {
     cell.unwrap_or_else(|| "-".to_owned())
-}
-
-/// What is said of a verdict from one run.
-pub(crate) const ONCE: &str = " (one run, no interval)";
-
-/// A published claim and what is here, with whether it holds and whether that is of single runs; or why that cannot
-/// be told.
-pub(crate) fn claim(
-    what: impl Into<String>,
-    theirs: impl Into<String>,
-    told: Result<(String, bool, bool), String>,
-) -> Vec<String> {
-    let (here, verdict) = match told {
-        Ok((here, holds, once)) => {
-            let word = if holds { "reproduced" } else { "not reproduced" };
-            (here, format!("{word}{}", if once { ONCE } else { "" }))
-        }
-        Err(why) => (dash(None), format!("not measured: {why}")),
-    };
-    vec![what.into(), theirs.into(), here, verdict]
 }

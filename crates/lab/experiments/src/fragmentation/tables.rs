@@ -6,6 +6,7 @@ use pagemill_model::Order;
 use serde_json::{Map, Value, json};
 
 use super::{FILE, MODES, NAME, Outcome, PROGRAMS, SOURCE, STATES, State};
+use crate::claim::{ClaimRow, Verdict};
 use crate::coverage;
 use crate::prepared_memory::ORDER;
 use crate::tabled::{Table, Tables, dash};
@@ -145,7 +146,7 @@ impl Outcome {
     }
 
     /// Whether each program is faster with huge pages on.
-    fn faster(&self) -> Vec<Vec<String>> {
+    fn faster(&self) -> Vec<ClaimRow> {
         let mut rows = Vec::new();
         for (at, program) in PROGRAMS.into_iter().enumerate() {
             let theirs = ["THP off", "THP on"].map(|thp| counted(program, thp, "time"));
@@ -154,28 +155,24 @@ impl Outcome {
             let change = |off: f64, on: f64| format!("{:+.1} %", 100.0 * (on / off - 1.0));
             let [Some(off), Some(on)] = theirs else { continue };
             let holds = || match (range(&ours[0]), range(&ours[1])) {
-                ((least, _), (_, most)) if most < least => "so here",
-                ((_, most), (least, _)) if most < least => "not so here",
-                _ => "cannot be told: the runs overlap",
+                ((least, _), (_, most)) if most < least => Verdict::SoHere,
+                ((_, most), (least, _)) if most < least => Verdict::NotSoHere,
+                _ => Verdict::Overlap,
             };
-            let (here, holds) = match (median(&ours[0]), median(&ours[1])) {
-                (Some(off), Some(on)) => (change(off, on), holds().to_owned()),
-                _ => (dash(None), self.untold("it has not run with huge pages off and on")),
+            let (here, verdict) = match (median(&ours[0]), median(&ours[1])) {
+                (Some(off), Some(on)) => (Some(change(off, on)), holds()),
+                _ => (None, self.untold("it has not run with huge pages off and on")),
             };
-            rows.push(vec![
-                format!("{program} is faster with huge pages, memory compacted"),
-                change(off, on),
-                here,
-                holds,
-            ]);
+            let claim = format!("{program} is faster with huge pages, memory compacted");
+            rows.push(ClaimRow { claim, published: change(off, on), here, verdict });
         }
         rows
     }
 
     /// The verdict on a claim of which there are no figures.
-    fn untold(&self, why: &str) -> String {
+    fn untold(&self, why: &str) -> Verdict {
         let why = if self.interrupted { "this run was ended before" } else { why };
-        format!("not measured: {why}")
+        Verdict::NotMeasured(why.to_owned())
     }
 
     /// Order 9 of the zone Normal in a state.
@@ -185,7 +182,7 @@ impl Outcome {
     }
 
     /// What fragmenting and compacting do.
-    fn changes(&self) -> Vec<Vec<String>> {
+    fn changes(&self) -> Vec<ClaimRow> {
         let mut rows = Vec::new();
         for (thp, _) in MODES {
             for ((from, from_published), (to, to_published), rises) in
@@ -195,20 +192,19 @@ impl Outcome {
                 let change = if rises { "raises" } else { "lowers" };
                 let act = if rises { "fragmenting" } else { "compacting while fragmented" };
                 let word = |state| theirs(state).unwrap_or_else(|| "-".into());
-                let (here, holds) = match (self.normal(thp, from), self.normal(thp, to)) {
+                let (here, verdict) = match (self.normal(thp, from), self.normal(thp, to)) {
                     (Some(a), Some(b)) => {
                         let holds = (b > a) == rises && a != b;
-                        let word = if holds { "so here" } else { "not so here" };
-                        (format!("{a:.3} to {b:.3}"), word.to_owned())
+                        (Some(format!("{a:.3} to {b:.3}")), Verdict::so_here(holds))
                     }
-                    _ => (dash(None), self.untold("memory was not looked at in both states")),
+                    _ => (None, self.untold("memory was not looked at in both states")),
                 };
-                rows.push(vec![
-                    format!("{thp}: {act} {change} order {ORDER} of Normal"),
-                    format!("{} to {}", word(from_published), word(to_published)),
+                rows.push(ClaimRow {
+                    claim: format!("{thp}: {act} {change} order {ORDER} of Normal"),
+                    published: format!("{} to {}", word(from_published), word(to_published)),
                     here,
-                    holds,
-                ]);
+                    verdict,
+                });
             }
         }
         rows
@@ -258,15 +254,11 @@ impl Tables for Outcome {
             "program||published off|on|on / off|here off|on|on / off",
             self.off_and_on(),
         ));
-        tables.push(Table::new(
-            "what was published, and whether it is so here",
-            "claim|published|here|",
-            self.claims(),
-        ));
+        tables.push(Table::of_claims(self.claims()));
         tables
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
+    fn claims(&self) -> Vec<ClaimRow> {
         self.changes().into_iter().chain(self.faster()).collect()
     }
 
@@ -357,11 +349,11 @@ mod tests {
     fn a_program_is_faster_only_if_no_run_was_slower() {
         let held = |off: &[f64], on: &[f64]| {
             let rows = outcome(off, on).faster();
-            rows.iter().find(|row| row[0].starts_with("fmm")).unwrap()[3].clone()
+            rows.into_iter().find(|row| row.claim.starts_with("fmm")).unwrap().verdict
         };
-        assert_eq!(held(&[2.0, 2.2], &[1.5, 1.9]), "so here");
-        assert_eq!(held(&[1.0, 1.2], &[1.5, 1.9]), "not so here");
-        assert!(held(&[1.0, 1.6], &[1.5, 1.9]).starts_with("cannot be told"));
+        assert_eq!(held(&[2.0, 2.2], &[1.5, 1.9]), Verdict::SoHere);
+        assert_eq!(held(&[1.0, 1.2], &[1.5, 1.9]), Verdict::NotSoHere);
+        assert_eq!(held(&[1.0, 1.6], &[1.5, 1.9]), Verdict::Overlap);
         let text = outcome(&[2.0], &[1.0]).text();
         assert!(
             text.contains("fmm is faster with huge pages") && text.contains("-50.0 %"),
@@ -372,7 +364,7 @@ mod tests {
     #[test]
     fn each_claim_is_a_row_whatever_ran() {
         let said = |outcome: &Outcome| -> Vec<String> {
-            outcome.claims().into_iter().map(|row| row[0].clone()).collect()
+            outcome.claims().into_iter().map(|row| row.claim).collect()
         };
         let mut some = outcome(&[2.0], &[1.0]);
         let all = said(&some);
@@ -381,7 +373,7 @@ mod tests {
         }
         let rows = some.claims();
         assert!(
-            rows.len() > 4 && rows.iter().all(|row| row[3].starts_with("not measured: ")),
+            rows.len() > 4 && rows.iter().all(|row| matches!(row.verdict, Verdict::NotMeasured(_))),
             "{rows:?}"
         );
     }

@@ -11,6 +11,7 @@ use pagemill_report::draw::chart::number;
 
 use super::programs::{OWN, by_kernel};
 use super::{AUTO, Cell, Key, Outcome, STATES};
+use crate::claim::met;
 use crate::tabled::{Table, dash};
 
 /// What it may lose.
@@ -102,14 +103,14 @@ impl Outcome {
                     dash(again.map(|ratio| ratio.to_string())),
                     dash(share.map(|share| format!("{:.1} %", share * 100.0))),
                     dash(memory.map(|ratio| format!("{:.2}", ratio.middle()))),
-                    if ratio.middle() <= MOST { "met" } else { "missed" }.to_owned(),
+                    met(ratio.middle() <= MOST).to_owned(),
                 ]);
             }
         }
-        let met = all.iter().filter(|ratio| **ratio <= MOST).count();
+        let reached = all.iter().filter(|ratio| **ratio <= MOST).count();
         let worst = all.iter().copied().fold(f64::MIN, f64::max);
         let conclusion = format!(
-            "auto takes at most {MOST} times the CPU time of the best static setting in {met} of {} cells, {worst:.2} \
+            "auto takes at most {MOST} times the CPU time of the best static setting in {reached} of {} cells, {worst:.2} \
              in the worst; geometric mean {:.3}. The best over itself: {}.",
             all.len(),
             geomean(&all)?,

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::programs::by_kernel;
 use super::{AUTO, BASELINE, FILE, FRAGMENTED, Key, NAME, OURS, Outcome, SOURCE, STATES, used_up};
+use crate::claim::{Basis, ClaimRow, met};
 use crate::coverage;
-use crate::tabled::{ONCE, Table, Tables, claim, dash};
+use crate::tabled::{Table, Tables, dash};
 use pagemill_report::draw::chart::Svg;
 use pagemill_report::draw::chart::{Bar, BarChart, Series, number};
 use pagemill_report::draw::log_chart::{LogChart, Vertical};
@@ -30,9 +31,12 @@ const EVERYDAY: [&str; 6] = ["redis", "memcached", "xz", "sqlite", "python", "gc
 /// What is asked of a figure that is shown for comparison only.
 const NO_GOAL: &str = "-";
 
-/// Rows of goals: what, asked, here, met or missed.
+/// Goals: rows of what, asked, here, met or missed; and whether those are met for which something is asked.
 #[derive(Default)]
-struct Goals(Vec<Vec<String>>);
+struct Goals {
+    rows: Vec<Vec<String>>,
+    met: Vec<bool>,
+}
 
 impl Goals {
     fn at_least(&mut self, what: String, limit: f64, here: Option<f64>, once: bool) {
@@ -56,17 +60,13 @@ impl Goals {
         what: String,
         asked: String,
         here: Option<f64>,
-        met: Option<bool>,
+        is_met: Option<bool>,
         once: bool,
     ) {
         let Some(here) = here.filter(|here| here.is_finite()) else { return };
-        let word = match met {
-            None => "",
-            Some(true) => "met",
-            Some(false) => "missed",
-        };
-        let once = if once { ONCE } else { "" };
-        self.0.push(vec![what, asked, number(here), format!("{word}{once}")]);
+        let word = is_met.map_or("", met);
+        self.met.extend(is_met);
+        self.rows.push(vec![what, asked, number(here), format!("{word}{}", Basis::once(once))]);
     }
 }
 
@@ -239,7 +239,7 @@ impl Outcome {
     }
 
     /// What pagemill sets itself, met or missed.
-    fn targets(&self) -> Table {
+    fn targets(&self) -> Goals {
         let mut goals = Goals::default();
         for state in STATES {
             for &program in &self.options.programs {
@@ -255,7 +255,7 @@ impl Outcome {
                 self.goals_of_auto(key, &mut goals);
             }
         }
-        Table::new("what cbmm+ and auto are to reach", "|asked|here|", goals.0)
+        goals
     }
 
     /// What growing memory is to cost the requests of a server.
@@ -352,7 +352,7 @@ impl Outcome {
     }
 
     /// The publication's claims in words: about CBMM beside Linux, and beside HawkEye.
-    fn judged(&self) -> Table {
+    fn judged(&self) -> Vec<ClaimRow> {
         let mut rows = Vec::new();
         for arm in ["cbmm", OURS] {
             for state in STATES {
@@ -364,7 +364,7 @@ impl Outcome {
                 rows.push(self.claim_of_mean_time(state, arm));
             }
         }
-        Table::new("what was published, and whether it is so here", "claim|published|here|", rows)
+        rows
     }
 
     /// A figure under `beside` and under `arm`, of each program that has both.
@@ -406,12 +406,12 @@ impl Outcome {
         state: &'static str,
         arm: &'static str,
         beside: &'static str,
-    ) -> Vec<String> {
+    ) -> ClaimRow {
         let pairs = self.pairs([arm, beside], |program, arm| {
             Some(self.faults.get(&(state, program, arm))?.max()?.0 as f64 / 1e3)
         });
         let shorter = pairs.iter().filter(|(theirs, ours)| ours < theirs).count();
-        claim(
+        ClaimRow::new(
             format!("{arm}, {state}: the longest page fault is shorter than under {beside}"),
             coverage::figure(&SOURCE, "claim 1", COMPARED, "page fault tail latency")
                 .unwrap_or("-"),
@@ -441,12 +441,12 @@ impl Outcome {
         state: &'static str,
         arm: &'static str,
         beside: &'static str,
-    ) -> Vec<String> {
+    ) -> ClaimRow {
         let of = [arm, beside];
         let ratios = self.times(state, of);
         let worst = ratios.iter().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
         let theirs = coverage::figure(&SOURCE, "claim 2", COMPARED, "run time").unwrap_or("-");
-        claim(
+        ClaimRow::new(
             format!("{arm}, {state}: no program runs longer than under {beside}"),
             theirs.split("; ").nth(usize::from(state == FRAGMENTED)).unwrap_or(theirs),
             self.where_known(state, of, ratios.len(), || {
@@ -457,7 +457,7 @@ impl Outcome {
     }
 
     /// Figure 5 in a number: the geometric mean over the programs that were published.
-    fn claim_of_mean_time(&self, state: &'static str, arm: &'static str) -> Vec<String> {
+    fn claim_of_mean_time(&self, state: &'static str, arm: &'static str) -> ClaimRow {
         let linux = |program| match state {
             FRAGMENTED => published("run time", (state, program, BASELINE)),
             _ => Some(1.0),
@@ -473,7 +473,7 @@ impl Outcome {
             .filter_map(|(program, here)| Some((here, theirs(program)?)))
             .collect();
         let (here, same): (Vec<f64>, Vec<f64>) = both.into_iter().unzip();
-        claim(
+        ClaimRow::new(
             format!("{arm}, {state}: run time to that under {BASELINE}, geometric mean (figure 5)"),
             format!("{all:.2}"),
             self.where_known(state, of, here.len(), || {
@@ -492,12 +492,12 @@ impl Outcome {
         state: &'static str,
         arm: &'static str,
         beside: &'static str,
-    ) -> Vec<String> {
+    ) -> ClaimRow {
         let of = [arm, beside];
         let share = |program, arm| Some(self.median((state, program, arm), "share")?.value);
         let shares = self.pairs(of, share);
         let fewer = shares.iter().filter(|(theirs, ours)| ours <= theirs).count();
-        claim(
+        ClaimRow::new(
             format!("{arm}, {state}: no more memory on huge pages than under {beside}"),
             coverage::figure(&SOURCE, "claim 3", COMPARED, "huge pages used").unwrap_or("-"),
             self.where_known(state, of, shares.len(), || {
@@ -624,16 +624,19 @@ impl Tables for Outcome {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let all = [self.run_times(), self.tails(), self.shares(), self.targets(), self.judged()];
+        let targets =
+            Table::new("what cbmm+ and auto are to reach", "|asked|here|", self.targets().rows);
+        let claims = Table::of_claims(self.judged());
+        let all = [self.run_times(), self.tails(), self.shares(), targets, claims];
         self.beside_best().into_iter().map(|(_, table)| table).chain(all).collect()
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
-        self.judged().rows
+    fn claims(&self) -> Vec<ClaimRow> {
+        self.judged()
     }
 
-    fn goals(&self) -> Vec<String> {
-        self.targets().rows.into_iter().filter_map(|mut row| row.pop()).collect()
+    fn goals(&self) -> Vec<bool> {
+        self.targets().met
     }
 
     fn json(&self) -> Value {
@@ -658,6 +661,7 @@ impl Tables for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Verdict;
     use crate::huge_pages::{Cell, Options, figures};
     use pagemill_report::draw::html::Page;
 
@@ -741,7 +745,7 @@ mod tests {
     fn each_claim_is_a_row_whatever_ran_and_one_that_cannot_be_told_says_why() {
         let whole = outcome(1.0);
         let said = |outcome: &Outcome| -> Vec<String> {
-            outcome.claims().into_iter().map(|row| row[0].clone()).collect()
+            outcome.claims().into_iter().map(|row| row.claim).collect()
         };
         let all = said(&whole);
         assert_eq!(all.len(), 28);
@@ -754,13 +758,14 @@ mod tests {
             some.options.arms.retain(|_| random.chance(0.9));
             assert_eq!(said(&some), all);
             for row in some.claims() {
-                assert_eq!(row[2] == "-", row[3].starts_with("not measured: "), "{row:?}");
+                let untold = matches!(row.verdict, Verdict::NotMeasured(_));
+                assert_eq!(row.here.is_none(), untold, "{row:?}");
             }
         }
         let verdict = |outcome: &Outcome| {
-            let rows = outcome.claims();
-            rows.iter().find(|row| row[0].starts_with("cbmm+, fragmented: the longest")).unwrap()[3]
-                .clone()
+            let mut rows = outcome.claims().into_iter();
+            let row = rows.find(|row| row.claim.starts_with("cbmm+, fragmented: the longest"));
+            row.unwrap().verdict.to_string()
         };
         let mut over = outcome(1.0);
         over.notes.push(format!("{}redis", used_up(FRAGMENTED)));

@@ -7,8 +7,9 @@ use super::{
     DEFAULT, EXACT, FAULTS, FILE, KernelRow, NAME, NAMES, Outcome, SAMPLE, SOURCE, Step, TOOLS,
     Traced, kernels, published,
 };
+use crate::claim::{ClaimRow, met};
 use crate::coverage;
-use crate::tabled::{self, Table, Tables};
+use crate::tabled::{CLAIMS, Table, Tables};
 use pagemill_analysis::statistics;
 use pagemill_model::page::BASE;
 use pagemill_report::draw::chart::Svg;
@@ -40,8 +41,8 @@ fn in_words(subject: &str, metric: &str) -> &'static str {
 const SAMPLERS: [&str; 2] = ["Mitos", "MemProf"];
 
 /// One claim: what was said, what was published, and what is here with whether it holds, or why it cannot be told.
-fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> Vec<String> {
-    tabled::claim(said, theirs, told.map(|(ours, holds)| (ours, holds, false)))
+fn claim(said: &str, theirs: String, told: Result<(String, bool), String>) -> ClaimRow {
+    ClaimRow::new(said, theirs, told.map(|(ours, holds)| (ours, holds, false)))
 }
 
 /// The kernels that ran under a back end with their slowdown, or why a claim about them cannot be told.
@@ -84,7 +85,7 @@ fn each<'a>(
 }
 
 /// Which kernels, of all there are, a complete trace slows down least and most.
-fn claims_of_faults(faults: &KernelSlowdowns, rows: &mut Vec<Vec<String>>) {
+fn claims_of_faults(faults: &KernelSlowdowns, rows: &mut Vec<ClaimRow>) {
     let order = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
     let all = each(&kernels(), faults);
     let is = |kernel: &str, one: Option<&(&str, f64)>| {
@@ -104,7 +105,7 @@ fn claims_beside_emulator(
     asked: &[&'static str],
     faults: &KernelSlowdowns,
     exact: &KernelSlowdowns,
-    rows: &mut Vec<Vec<String>>,
+    rows: &mut Vec<ClaimRow>,
 ) {
     let compared = |kernels: &[&'static str], slower: bool| {
         let some: Vec<_> = kernels.iter().filter(|one| asked.contains(one)).copied().collect();
@@ -344,7 +345,7 @@ impl Outcome {
     }
 
     /// What samples miss of a complete trace.
-    fn claims_of_samples(&self, rows: &mut Vec<Vec<String>>) {
+    fn claims_of_samples(&self, rows: &mut Vec<ClaimRow>) {
         let shares: Vec<f64> =
             self.rows_of(SAMPLE).filter_map(|row| self.share_of_pages(row)).collect();
         let none = || {
@@ -386,12 +387,9 @@ impl Outcome {
         ));
     }
 
-    fn sweep_claims(&self, rows: &mut Vec<Vec<String>>) {
-        let step = |monitor: u64| {
-            self.sweep.iter().find(|step| (step.monitor, step.log) == (monitor as f64, DEFAULT.1))
-        };
+    fn sweep_claims(&self, rows: &mut Vec<ClaimRow>) {
         let theirs = |subject, metric| published("sweep", subject, metric).unwrap_or(f64::NAN);
-        let told = step(20).zip(step(50)).map(|(short, default)| {
+        let told = self.step(20).zip(self.step(50)).map(|(short, default)| {
             let (few, many) = (default.traced.events, short.traced.events);
             (format!("{few} of {many}"), few * 3 > many * 2)
         });
@@ -405,41 +403,57 @@ impl Outcome {
             ),
             told.ok_or_else(|| "IS was not traced at intervals of 20 and of 50 ms".to_owned()),
         ));
-        let moca = theirs("50 ms", "events");
-        let goal = |times: f64| if times >= 3.0 { "goal met" } else { "goal missed" }.to_owned();
-        if let Some(Step { traced, native, .. }) = step(50) {
+    }
+
+    /// The run of the sweep with this interval, in milliseconds.
+    fn step(&self, monitor: u64) -> Option<&Step> {
+        self.sweep.iter().find(|step| (step.monitor, step.log) == (monitor as f64, DEFAULT.1))
+    }
+
+    /// Rows of both: what, published, here, and what became of it.
+    fn claims_and_goals(&self) -> Vec<Vec<String>> {
+        let goals = self.targets().into_iter().map(|(mut row, is_met)| {
+            row.push(format!("goal {}", met(is_met)));
+            row
+        });
+        self.claims().into_iter().map(ClaimRow::cells).chain(goals).collect()
+    }
+
+    /// Targets of our own: rows of what, published, here; and whether each is met.
+    fn targets(&self) -> Vec<(Vec<String>, bool)> {
+        let mut rows = Vec::new();
+        let mut add = |row: [String; 3], times: f64| rows.push((row.to_vec(), times >= 3.0));
+        let moca = published("sweep", "50 ms", "events").unwrap_or(f64::NAN);
+        if let Some(Step { traced, native, .. }) = self.step(50) {
             let times = traced.events as f64 / moca;
-            rows.push(vec![
+            let row = [
                 "events of IS at 50 ms in all, and our goal of three times as many".into(),
                 format!("{moca:.0} in {:.0} wake-ups", Self::wake_ups("50 ms").unwrap_or(f64::NAN)),
                 format!(
                     "{} in {} wake-ups, {times:.1} times: the kernel takes {native:.2} s here",
                     traced.events, traced.intervals
                 ),
-                goal(times),
-            ]);
+            ];
+            add(row, times);
             let by = moca / Self::wake_ups("50 ms").unwrap_or(f64::NAN);
             let here = traced.events as f64 / traced.intervals.max(1) as f64;
-            rows.push(vec![
-                "the same for each wake-up".into(),
-                format!("{by:.0}"),
-                format!("{here:.0}, {:.1} times", here / by),
-                goal(here / by),
-            ]);
+            let told = format!("{here:.0}, {:.1} times", here / by);
+            add(["the same for each wake-up".into(), format!("{by:.0}"), told], here / by);
         }
         let as_often = self.sweep.iter().find(|step| step.monitor.fract() != 0.0);
         if let Some(step) = as_often {
             let times = step.traced.events as f64 / moca;
-            rows.push(vec![
+            let row = [
                 "and of a run that is woken up as often as the published one".into(),
                 format!("{moca:.0} in {:.0} wake-ups", Self::wake_ups("50 ms").unwrap_or(f64::NAN)),
                 format!(
                     "{} in {} wake-ups, each {:.1} ms: {times:.1} times",
                     step.traced.events, step.traced.intervals, step.monitor
                 ),
-                goal(times),
-            ]);
+            ];
+            add(row, times);
         }
+        rows
     }
 
     /// Slowdown of each back end here and of each tool, by kernel.
@@ -517,13 +531,13 @@ impl Tables for Outcome {
     fn tables(&self) -> Vec<Table> {
         let claims = Table::new(
             "what was published, and whether it is reproduced",
-            "claim|published|here|",
-            self.claims(),
+            CLAIMS,
+            self.claims_and_goals(),
         );
         vec![claims, self.slowdowns(), self.found(), self.validated(), self.sweep_table()]
     }
 
-    fn claims(&self) -> Vec<Vec<String>> {
+    fn claims(&self) -> Vec<ClaimRow> {
         let mut rows = Vec::new();
         let (faults, exact) = (self.ran(FAULTS), self.ran(EXACT));
         claims_of_faults(&faults, &mut rows);
@@ -570,6 +584,10 @@ impl Tables for Outcome {
         rows
     }
 
+    fn goals(&self) -> Vec<bool> {
+        self.targets().into_iter().map(|(_, met)| met).collect()
+    }
+
     fn json(&self) -> Value {
         let traced = |run: &Traced| {
             json!({
@@ -605,7 +623,7 @@ impl Tables for Outcome {
                 "written_in_intervals": found(one.written_in_intervals),
             })
         });
-        let claims = self.claims().into_iter().map(|cells| {
+        let claims = self.claims_and_goals().into_iter().map(|cells| {
             let cell = |at: usize| cells.get(at).cloned().unwrap_or_default();
             json!({ "claim": cell(0), "published": cell(1), "here": cell(2), "verdict": cell(3) })
         });
@@ -634,6 +652,7 @@ fn geomean_of(of: &[(&str, f64)]) -> Option<f64> {
 mod tests {
     use super::super::{ARMS, Checked, Options, PageAgreement};
     use super::*;
+    use crate::claim::{Basis, Verdict};
     use pagemill_report::draw::html::Page;
 
     fn outcome() -> Outcome {
@@ -696,14 +715,15 @@ mod tests {
         let (faults, exact) = (vec![("ep", 1.0), ("is", 2.0)], vec![("ep", 9.0), ("is", 1.0)]);
         let (faults, exact) = (Ok(faults), Ok(exact));
         claims_beside_emulator(&["cg", "ep", "ft", "is", "mg"], &faults, &exact, &mut rows);
-        let here: Vec<&str> = rows.iter().map(|row| row[2].as_str()).collect();
+        let here: Vec<&str> = rows.iter().map(|row| row.here.as_deref().unwrap_or("-")).collect();
         assert_eq!(here, ["-", "IS 2.00 against 1.0", "-"]);
-        assert_eq!(rows[0][3], "not measured: these kernels have not run: CG");
-        assert_eq!(rows[2][3], "not measured: these kernels have not run: FT MG");
+        assert_eq!(rows[0].verdict.to_string(), "not measured: these kernels have not run: CG");
+        assert_eq!(rows[2].verdict.to_string(), "not measured: these kernels have not run: FT MG");
         rows.clear();
         claims_beside_emulator(&["ep", "is"], &faults, &exact, &mut rows);
-        assert_eq!(rows[0][2], "EP 1.00 against 9.0; 1 of 7 kernels have run");
-        assert_eq!(rows[2][3], "not measured: these kernels have not run: FT MG");
+        let here = rows[0].here.as_deref();
+        assert_eq!(here, Some("EP 1.00 against 9.0; 1 of 7 kernels have run"));
+        assert_eq!(rows[2].verdict.to_string(), "not measured: these kernels have not run: FT MG");
     }
 
     /// A full run held its ten kernels against the ends of what was published of five.
@@ -711,14 +731,14 @@ mod tests {
     fn what_was_published_is_that_of_the_kernels_that_are_asked_for() {
         let claims = of(Options::new(false, None)).claims();
         let of = |said: &str| {
-            let row = claims.iter().find(|row| row[0].contains(said)).unwrap();
-            row[1].clone()
+            let row = claims.iter().find(|row| row.claim.contains(said)).unwrap();
+            row.published.clone()
         };
         assert!(of("nearly all pages").ends_with("99.09 to 99.97 %"), "{claims:?}");
         assert!(of("samples miss").ends_with("0.2 to 79.7 %"), "{claims:?}");
         assert!(of("sees every access").contains("UA 6.50 against 45.2"), "{claims:?}");
         let claims = outcome().claims();
-        assert!(claims.iter().any(|row| row[1].ends_with("99.13 to 99.49 %")), "{claims:?}");
+        assert!(claims.iter().any(|row| row.published.ends_with("99.13 to 99.49 %")), "{claims:?}");
     }
 
     #[test]
@@ -730,18 +750,20 @@ mod tests {
         of_all.retain(|kernel| !some.iter().any(|ran| ran == kernel));
         let lacking = format!("these kernels have not run: {}", of_all.join(" ").to_uppercase());
         for row in &of(few).claims()[..2] {
-            assert_eq!(row[2..], ["-".to_owned(), format!("not measured: {lacking}")], "{row:?}");
+            assert_eq!(row.verdict, Verdict::NotMeasured(lacking.clone()), "{row:?}");
+            assert_eq!(row.here, None, "{row:?}");
         }
         let claims = of(Options::new(false, None)).claims();
-        assert_eq!(claims[0][2..], ["BT 1.00", "not reproduced"]);
-        assert_eq!(claims[1][2..], ["UA 10.00", "not reproduced"]);
+        for (claim, here) in claims.iter().zip(["BT 1.00", "UA 10.00"]) {
+            assert_eq!(claim.here.as_deref(), Some(here));
+            assert_eq!(claim.verdict, Verdict::NotReproduced(Basis::Runs));
+        }
     }
 
     #[test]
     fn each_claim_is_a_row_whatever_ran() {
         let said = |outcome: &Outcome| -> Vec<String> {
-            let is_claim = |row: &&Vec<String>| !row[3].starts_with("goal");
-            outcome.claims().iter().filter(is_claim).map(|row| row[0].clone()).collect()
+            outcome.claims().into_iter().map(|row| row.claim).collect()
         };
         let all = said(&outcome());
         let mut random = pagemill_model::random::Random::new(7);
@@ -753,14 +775,16 @@ mod tests {
             some.options.kernels.retain(|_| random.chance(0.9));
             assert_eq!(said(&some), all);
             for row in some.claims() {
-                assert_eq!(row[2] == "-", row[3].starts_with("not measured: "), "{row:?}");
+                let untold = matches!(row.verdict, Verdict::NotMeasured(_));
+                assert_eq!(row.here.is_none(), untold, "{row:?}");
             }
         }
         let mut none = Outcome::new(Options::new(true, None));
         none.skipped.push(format!("{SAMPLE}: no such counter"));
         let claims = none.claims();
         assert_eq!(said(&none), all);
-        assert!(claims.iter().any(|row| row[3] == "not measured: no such counter"), "{claims:?}");
+        let why = Verdict::NotMeasured("no such counter".into());
+        assert!(claims.iter().any(|row| row.verdict == why), "{claims:?}");
     }
 
     #[test]
@@ -790,8 +814,8 @@ mod tests {
     fn each_claim_has_its_verdict_and_what_does_not_hold_is_said() {
         let claims = outcome().claims();
         let verdict = |said: &str| {
-            let row = claims.iter().find(|row| row[0].contains(said)).unwrap();
-            (row[2].clone(), row[3].clone())
+            let row = claims.iter().find(|row| row.claim.contains(said)).unwrap();
+            (row.here.clone().unwrap(), row.verdict.to_string())
         };
         let no = "not reproduced";
         assert_eq!(verdict("sees every access").1, "reproduced");
@@ -807,9 +831,12 @@ mod tests {
         assert_eq!(verdict("hardly 10 %").1, "reproduced");
         // 600,000 of 1,500,000 events; 6.7 times as many as Moca.
         assert_eq!(verdict("two thirds").1, no);
-        assert_eq!(verdict("goal of three times").1, "goal met");
-        assert!(verdict("each wake-up").0.starts_with("60000, 58.0 times"));
-        assert!(verdict("as often").0.contains("each 6.2 ms: 54.4 times"));
+        let targets = outcome().targets();
+        let here = |at: usize| targets[at].0[2].as_str();
+        assert!(targets.len() == 3 && targets.iter().all(|(_, met)| *met), "{targets:?}");
+        assert!(here(1).starts_with("60000, 58.0 times"), "{targets:?}");
+        assert!(here(2).contains("each 6.2 ms: 54.4 times"), "{targets:?}");
+        assert!(outcome().text().contains("goal met"));
     }
 
     #[test]

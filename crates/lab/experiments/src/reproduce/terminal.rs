@@ -220,7 +220,7 @@ pub fn claim_rows(section: &Section) -> Vec<Vec<String>> {
             claim.published.clone(),
             claim.arm.clone(),
             ours,
-            claim.verdict.clone(),
+            claim.verdict.to_string(),
         ])
     };
     section.claims.iter().filter_map(row).collect()
@@ -238,7 +238,7 @@ pub fn goal_rows(section: &Section) -> Vec<Vec<String>> {
             with_interval(goal.measured.as_ref()?),
             number(goal.must),
             number(goal.aim),
-            goal.verdict.clone(),
+            goal.verdict.to_string(),
         ])
     };
     section.goals.iter().filter_map(row).collect()
@@ -248,11 +248,12 @@ pub fn goal_rows(section: &Section) -> Vec<Vec<String>> {
 pub fn unmeasured(section: &Section) -> Vec<String> {
     let claims = section.claims.iter().filter(|claim| claim.measured.is_none());
     let goals = section.goals.iter().filter(|goal| goal.measured.is_none());
-    let all = (claims.map(|claim| (&claim.verdict, &claim.arm, [1, 0])))
-        .chain(goals.map(|goal| (&goal.verdict, &goal.arm, [0, 1])));
-    let mut lines: Vec<(&str, Vec<&str>, [u64; 2])> = Vec::new();
+    let all = (claims.map(|claim| (claim.verdict.to_string(), &claim.arm, [1, 0])))
+        .chain(goals.map(|goal| (goal.verdict.to_string(), &goal.arm, [0, 1])));
+    let mut lines: Vec<(String, Vec<&str>, [u64; 2])> = Vec::new();
     for (verdict, arm, [claims, goals]) in all {
-        let at = lines.iter().position(|line| line.0 == verdict).unwrap_or_else(|| {
+        let at = lines.iter().position(|line| line.0 == verdict);
+        let at = at.unwrap_or_else(|| {
             lines.push((verdict, Vec::new(), [0, 0]));
             lines.len() - 1
         });
@@ -262,7 +263,7 @@ pub fn unmeasured(section: &Section) -> Vec<String> {
         }
         *counts = [counts[0] + claims, counts[1] + goals];
     }
-    let line = |(verdict, arms, counts): (&str, Vec<&str>, [u64; 2])| {
+    let line = |(verdict, arms, counts): (String, Vec<&str>, [u64; 2])| {
         let words = [("claim", "claims"), ("target", "targets")].iter().zip(counts);
         let words = words.filter(|(_, count)| *count > 0);
         let words: Vec<String> =
@@ -324,6 +325,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::claim::{Attainment, Basis, Verdict};
     use crate::reproduce::experiment;
     use crate::reproduce::plan::Skipped;
     use crate::reproduce::summary::{ArmRow, Circumstances, Timeline, summarise};
@@ -394,7 +396,7 @@ pub(crate) mod tests {
                     against: Some("jemalloc".into()),
                     measured: Some(one(0.5)),
                     expected: Some(0.61),
-                    verdict: "better than published".into(),
+                    verdict: Verdict::Better(Basis::Runs),
                 }],
                 goals: vec![Reached {
                     says: "Memory".into(),
@@ -402,7 +404,7 @@ pub(crate) mod tests {
                     measured: None,
                     must: 0.55,
                     aim: 0.47,
-                    verdict: "not measured: why".into(),
+                    verdict: Attainment::NotMeasured("why".into()),
                 }],
                 failed: vec!["tiny mesh #1: it crashed".into()],
             }],
@@ -496,9 +498,9 @@ tiny: A tiny experiment
         let (goal, claim) = (section.goals[0].clone(), section.claims[0].clone());
         let of = |arm: &str| Reached { arm: arm.into(), ..goal.clone() };
         section.goals = vec![of("0n"), Reached { measured: Some(one(0.5)), ..of("1y") }, of("2y")];
-        let verdict = "not measured: why".to_owned();
+        let verdict = Verdict::NotMeasured("why".into());
         section.claims.push(Judged { measured: None, verdict, arm: "0n".into(), ..claim.clone() });
-        let verdict = "not measured: no root".to_owned();
+        let verdict = Verdict::NotMeasured("no root".into());
         section.claims.push(Judged { measured: None, verdict, ..claim });
         let lines = [
             "1 claim and 2 targets of 0n, 2y: not measured: why",

@@ -17,6 +17,8 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::claim::{Attainment, Basis, Verdict};
+
 use super::experiment::{self, Claim, Experiment, Goal, Published, Reference};
 use super::measured::{Figure, Measured};
 use super::plan::Skipped;
@@ -40,7 +42,7 @@ pub struct Judged {
     /// The published ratio or value.
     pub expected: Option<f64>,
     /// The judgement.
-    pub verdict: String,
+    pub verdict: Verdict,
 }
 
 /// A target, answered.
@@ -57,7 +59,7 @@ pub struct Reached {
     /// What is hoped for.
     pub aim: f64,
     /// The judgement.
-    pub verdict: String,
+    pub verdict: Attainment,
 }
 
 /// Judges the claims of an experiment.
@@ -84,7 +86,9 @@ pub fn claims(
             };
             let verdict = match figure {
                 None => {
-                    absent(measured, experiment, &cases, arm, claim.against.as_deref(), skipped)
+                    let against = claim.against.as_deref();
+                    let why = absent(measured, experiment, &cases, arm, against, skipped);
+                    Verdict::NotMeasured(why)
                 }
                 Some(figure) => judge(claim, expected, &figure),
             };
@@ -140,33 +144,32 @@ fn scaled(figure: Figure, factor: f64) -> Figure {
 }
 
 /// The rule of the module's table.
-fn judge(claim: &Claim, expected: Option<f64>, figure: &Figure) -> String {
+fn judge(claim: &Claim, expected: Option<f64>, figure: &Figure) -> Verdict {
     let inside =
         |value: f64| figure.interval.is_some_and(|(low, high)| low <= value && value <= high);
-    let text = match (claim.similar, expected) {
-        (Some(tolerance), _) if (figure.value - 1.0).abs() <= tolerance => "reproduced",
-        (Some(_), _) if figure.value < 1.0 => "better than published",
-        (_, Some(value)) if claim.absolute.is_some() => {
-            return match () {
-                () if figure.value <= value => "better than published (another machine)".into(),
-                () if inside(value) => "reproduced (another machine)".into(),
-                () => "not reproduced (another machine)".into(),
-            };
+    let basis = Basis::once(figure.interval.is_none());
+    match (claim.similar, expected) {
+        (Some(tolerance), _) if (figure.value - 1.0).abs() <= tolerance => {
+            Verdict::Reproduced(basis)
         }
+        (Some(_), _) if figure.value < 1.0 => Verdict::Better(basis),
+        (_, Some(value)) if claim.absolute.is_some() => match () {
+            () if figure.value <= value => Verdict::Better(Basis::AnotherMachine),
+            () if inside(value) => Verdict::Reproduced(Basis::AnotherMachine),
+            () => Verdict::NotReproduced(Basis::AnotherMachine),
+        },
         (None, Some(ratio)) => {
             let same_side = (ratio < 1.0) == (figure.value < 1.0);
             let close = inside(ratio) || (figure.value - ratio).abs() <= CLOSE;
             match () {
-                () if close && same_side => "reproduced",
-                () if figure.value < ratio => "better than published",
-                () if ratio < 1.0 && same_side => "same direction, smaller effect",
-                () => "not reproduced",
+                () if close && same_side => Verdict::Reproduced(basis),
+                () if figure.value < ratio => Verdict::Better(basis),
+                () if ratio < 1.0 && same_side => Verdict::Smaller(basis),
+                () => Verdict::NotReproduced(basis),
             }
         }
-        _ => "not reproduced",
-    };
-    let single = if figure.interval.is_none() { " (one run, no interval)" } else { "" };
-    format!("{text}{single}")
+        _ => Verdict::NotReproduced(basis),
+    }
 }
 
 fn cases_of(experiment: &Experiment, named: &[String]) -> Vec<String> {
@@ -198,7 +201,7 @@ fn absent(
     let reason =
         reason.or_else(|| measured.too_short(arm)).or_else(|| measured.too_short(against?));
     let unknown = || "the arm did not run or has no such figure".to_owned();
-    format!("not measured: {}", reason.unwrap_or_else(unknown))
+    reason.unwrap_or_else(unknown)
 }
 
 /// Compares with the targets of an experiment.
@@ -217,8 +220,15 @@ pub fn goals(
         };
         let figure = figure.map(|figure| scaled(figure, goal.scale));
         let verdict = match figure {
-            None => absent(measured, experiment, &cases, arm, goal.against.as_deref(), skipped),
-            Some(figure) => against_goal(goal, figure.value).to_owned(),
+            None => Attainment::NotMeasured(absent(
+                measured,
+                experiment,
+                &cases,
+                arm,
+                goal.against.as_deref(),
+                skipped,
+            )),
+            Some(figure) => against_goal(goal, figure.value),
         };
         Reached {
             says: goal.says.clone(),
@@ -232,11 +242,11 @@ pub fn goals(
     reached.collect()
 }
 
-fn against_goal(goal: &Goal, value: f64) -> &'static str {
+fn against_goal(goal: &Goal, value: f64) -> Attainment {
     match () {
-        () if value <= goal.aim => "aim reached",
-        () if value <= goal.must => "reached",
-        () => "missed",
+        () if value <= goal.aim => Attainment::Aim,
+        () if value <= goal.must => Attainment::Reached,
+        () => Attainment::Missed,
     }
 }
 
@@ -262,7 +272,7 @@ mod tests {
         let saving = judged.iter().find(|one| one.arm == "1y-remap" && one.expected == Some(0.61));
         let saving = saving.unwrap();
         assert_eq!(saving.published, "-39 %");
-        saving.verdict.clone()
+        saving.verdict.to_string()
     }
 
     #[test]
@@ -285,7 +295,8 @@ mod tests {
         };
         let none = Measured::new(&[], &experiment.name, 1);
         let judged = claims(&experiment, &none, std::slice::from_ref(&skip)).unwrap();
-        let verdict = |arm: &str| judged.iter().find(|one| one.arm == arm).unwrap().verdict.clone();
+        let verdict =
+            |arm: &str| judged.iter().find(|one| one.arm == arm).unwrap().verdict.to_string();
         assert_eq!(verdict("1y-ksm"), "not measured: switching ksmd on needs root");
         assert!(verdict("1y-remap").starts_with("not measured: the arm did not run"));
     }
@@ -300,7 +311,7 @@ mod tests {
         let finished = [(cell, Ok(short))];
         let judged = claims(&experiment, &Measured::new(&finished, &name, 1), &[]).unwrap();
         let of = judged.iter().filter(|one| one.arm == "1y-remap");
-        let verdicts: Vec<&str> = of.map(|one| one.verdict.as_str()).collect();
+        let verdicts: Vec<String> = of.map(|one| one.verdict.to_string()).collect();
         assert!(
             verdicts.len() > 1 && verdicts.iter().all(|it| it.contains("too short at this scale"))
         );
@@ -318,7 +329,7 @@ mod tests {
         let none = Measured::new(&[], &experiment.name, 1);
         for one in claims(&experiment, &none, &[skip]).unwrap() {
             let all_cases = one.says.contains("Randomisation");
-            assert!(one.verdict.ends_with("is not installed") || all_cases, "{one:?}");
+            assert!(one.verdict.to_string().ends_with("is not installed") || all_cases, "{one:?}");
         }
     }
 
@@ -331,7 +342,7 @@ mod tests {
         let pause =
             judged.iter().find(|one| one.published == "22 ms" && one.arm == "1y-remap").unwrap();
         assert_eq!(pause.measured.unwrap().value, 1.0);
-        assert!(pause.verdict.starts_with("better than published"), "{}", pause.verdict);
+        assert_eq!(pause.verdict, Verdict::Better(Basis::AnotherMachine));
     }
 
     #[test]
@@ -346,8 +357,8 @@ mod tests {
             let goals = goals(&experiment, &Measured::new(&cells, name, 1), &[]);
             goals.into_iter().find(|goal| goal.says.contains("BGSAVE")).unwrap().verdict
         };
-        assert_eq!(at(1.1), "aim reached");
-        assert_eq!(at(1.4), "reached");
-        assert_eq!(at(1.6), "missed");
+        assert_eq!(at(1.1), Attainment::Aim);
+        assert_eq!(at(1.4), Attainment::Reached);
+        assert_eq!(at(1.6), Attainment::Missed);
     }
 }
