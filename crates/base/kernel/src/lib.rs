@@ -77,6 +77,11 @@ impl Linux {
         self.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned())
     }
 
+    /// Whether this process is root.
+    pub fn is_root(&self) -> bool {
+        self.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0)
+    }
+
     /// Where the file `name` of process `pid` is.
     pub fn process_file(&self, pid: Pid, name: &str) -> PathBuf {
         self.path(format!("/proc/{pid}/{name}"))

@@ -1,12 +1,67 @@
 //! Which malloc a program has: the program's own, or that of the first library that the loader finds one in.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagemill_kernel::Linux;
 use pagemill_model::Pid;
 use pagemill_model::event::HeapSample;
 
-use crate::program;
+use crate::{library, program};
+
+/// An allocator that distributions have as a library, to be compared with.
+#[derive(Debug)]
+pub struct Distributed {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does where it is preloaded.
+    pub does: &'static str,
+    /// Debian's package.
+    pub package: &'static str,
+    /// Names that its library has had.
+    pub files: &'static [&'static str],
+}
+
+/// jemalloc.
+pub const JEMALLOC: Distributed = Distributed {
+    name: "jemalloc",
+    does: "jemalloc in place of the command's malloc",
+    package: "libjemalloc2",
+    files: &["libjemalloc.so.2"],
+};
+
+/// mimalloc.
+pub const MIMALLOC: Distributed = Distributed {
+    name: "mimalloc",
+    does: "mimalloc in place of the command's malloc",
+    package: "libmimalloc2.0",
+    files: &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3"],
+};
+
+/// tcmalloc.
+pub const TCMALLOC: Distributed = Distributed {
+    name: "tcmalloc",
+    does: "tcmalloc in place of the command's malloc",
+    package: "libtcmalloc-minimal4",
+    files: &["libtcmalloc_minimal.so.4"],
+};
+
+/// The C library's: a program that brings another one has it only if it is preloaded.
+pub const GLIBC: Distributed = Distributed {
+    name: "the C library",
+    does: "the C library's in place of the command's malloc",
+    package: "libc6",
+    files: &["libc.so.6"],
+};
+
+impl Distributed {
+    /// Its library.
+    ///
+    /// # Errors
+    /// It is not installed: with the package that has it.
+    pub fn find(&self) -> Result<PathBuf, String> {
+        library::distributed(self.name, self.package, self.files)
+    }
+}
 
 /// A malloc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +84,7 @@ const LIBRARIES: [(&str, Allocator); 9] = [
     ("libpagemill_heap", Allocator::Pagemill),
     ("libjemalloc", Allocator::Jemalloc),
     ("libmimalloc", Allocator::Mimalloc),
-    ("libtcmalloc", Allocator::Other("tcmalloc")),
+    ("libtcmalloc", Allocator::Other(TCMALLOC.name)),
     ("libsnmalloc", Allocator::Other("snmalloc")),
     ("libscudo", Allocator::Other("scudo")),
     ("ld-musl", Allocator::Other("musl's malloc")),
@@ -42,8 +97,8 @@ impl Allocator {
     pub fn name(self) -> &'static str {
         match self {
             Self::Glibc => HeapSample::GLIBC,
-            Self::Jemalloc => "jemalloc",
-            Self::Mimalloc => "mimalloc",
+            Self::Jemalloc => JEMALLOC.name,
+            Self::Mimalloc => MIMALLOC.name,
             Self::Pagemill => "pagemill's heap",
             Self::Other(name) => name,
         }
@@ -56,8 +111,8 @@ impl Allocator {
 
     fn named(name: &'static str) -> Self {
         match name {
-            "jemalloc" => Self::Jemalloc,
-            "mimalloc" => Self::Mimalloc,
+            name if name == JEMALLOC.name => Self::Jemalloc,
+            name if name == MIMALLOC.name => Self::Mimalloc,
             name => Self::Other(name),
         }
     }
@@ -105,6 +160,21 @@ mod tests {
         assert_eq!(all, Some(Allocator::Pagemill));
         assert_eq!(of(&["libc.so.6"]), Some(Allocator::Glibc));
         assert_eq!(of(&["libcrypto.so.3", "libc++.so.1"]), None);
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named_with_its_package() {
+        let hoard = Distributed {
+            name: "hoard",
+            does: "",
+            package: "libhoard",
+            files: &["libhoard.so", "libhoard.so.2"],
+        };
+        let error = hoard.find().unwrap_err();
+        assert_eq!(
+            error,
+            "hoard not found as libhoard.so or libhoard.so.2 (run: apt-get install libhoard)"
+        );
     }
 
     #[test]

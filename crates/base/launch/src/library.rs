@@ -211,7 +211,7 @@ const DIRECTORIES: [&str; 7] = [
 ///
 /// # Errors
 /// It is not there: how to get it.
-pub fn distributed(what: &str, package: &str, files: &[&str]) -> Result<PathBuf, String> {
+pub(crate) fn distributed(what: &str, package: &str, files: &[&str]) -> Result<PathBuf, String> {
     files
         .iter()
         .flat_map(|file| DIRECTORIES.iter().map(move |directory| Path::new(directory).join(file)))

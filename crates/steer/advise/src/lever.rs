@@ -13,7 +13,7 @@ use pagemill_kernel::{
 use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 use pagemill_launch::program::{self, Verdict};
-use pagemill_model::{Pid, shell::quoted};
+use pagemill_model::shell::quoted;
 
 pub use crate::estimate::Estimate;
 use crate::observation::RunObservation;
@@ -146,7 +146,6 @@ impl Target {
             Verdict::Refused(refusal) => Some(refusal.reason),
             Verdict::Fits | Verdict::Unknown(_) => None,
         };
-        let me = linux.status(Pid::own());
         Ok(Self {
             linux: linux.clone(),
             words: words.to_vec(),
@@ -156,7 +155,7 @@ impl Target {
             no_preload,
             allocator: Allocator::of_file(path),
             thp: linux.thp_enabled().ok().map(|choice| choice.active),
-            root: me.is_ok_and(|status| status.effective_uid == 0),
+            root: linux.is_root(),
         })
     }
 

@@ -17,8 +17,6 @@ use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, PerCpuHashMap, RingBu
 use aya::programs::{BtfTracePoint, FEntry, FExit, PerfEvent};
 use aya::{Btf, Ebpf, EbpfLoader};
 
-use pagemill_model::Pid;
-
 use crate::{Error, Kind, Linux, Result, trace::perf_event};
 
 mod objects {
@@ -28,7 +26,7 @@ mod objects {
 
 /// What helps against a refusal: root is refused by the kernel's lockdown alone.
 fn advice() -> &'static str {
-    let root = Linux::live().status(Pid::own()).is_ok_and(|status| status.effective_uid == 0);
+    let root = Linux::live().is_root();
     match root {
         true => {
             "root may not either: the kernel's lockdown, or a container, refuses this kind of program"

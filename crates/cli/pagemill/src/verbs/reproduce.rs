@@ -69,7 +69,7 @@ impl Arguments {
         let signals = signal::Signals::block(ENDING)?;
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.seed)?;
-        let mut machine = Machine::detect(&executable);
+        let mut machine = Machine::detect();
         let plan = Plan::new(experiments, options, &mut machine, &inputs)?;
         let is_roots = plan.is_roots() || request.is_roots();
         if plan.cells() == 0 && request.apart().is_empty() {

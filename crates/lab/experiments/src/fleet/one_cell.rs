@@ -78,7 +78,7 @@ fn program(
     let experiments =
         experiment::select(std::slice::from_ref(&cell.experiment), &registry::names())?;
     let named = experiments[0].clone();
-    let mut machine = Machine::detect(&stage.executable);
+    let mut machine = Machine::detect();
     let plan = Plan::new(experiments, &options, &mut machine, inputs)?;
     plan.run_cell((cell, &named), stage, inputs, &options, keep)
 }

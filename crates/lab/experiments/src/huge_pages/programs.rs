@@ -302,7 +302,7 @@ impl Bench<'_> {
                 let mut all = vec![find("memcached", "memcached")?.into()];
                 all.extend(words(&["-m", "8192", "-t", "1", "-s"]));
                 all.push(self.at("memcached.sock").into());
-                if self.linux.status(Pid::own()).is_ok_and(|own| own.effective_uid == 0) {
+                if self.linux.is_root() {
                     all.extend(words(&["-u", "root"]));
                 }
                 all

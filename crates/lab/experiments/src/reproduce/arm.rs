@@ -11,33 +11,77 @@
 //! | `own` | the one that a browser brings |
 //! | `mesh` | the library that `$MESH_LIB` names |
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use pagemill_kernel::{Kind, Linux};
+use pagemill_launch::allocator::{self, Distributed};
+use pagemill_launch::library;
 
 use super::embedded_redis;
 use super::experiment::Program;
-use pagemill_launch::library;
+
+/// An arm by name.
+struct ArmKind {
+    name: &'static str,
+    source: Source,
+}
+
+/// Where an arm's allocator comes from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// A library of the distribution.
+    Distributed(&'static Distributed),
+    /// Our heap, in this configuration, and whether `ksmd` merges its pages.
+    Ours { config: &'static str, ksm: bool },
+    /// A Redis with an allocator of its own, and whether that defragments.
+    Bundled { defragments: bool },
+    /// The library that this variable names.
+    Variable(&'static str),
+    /// The program as it is.
+    Own,
+}
+
+impl ArmKind {
+    const fn distributed(name: &'static str, library: &'static Distributed) -> Self {
+        Self { name, source: Source::Distributed(library) }
+    }
+
+    const fn ours(name: &'static str, config: &'static str, ksm: bool) -> Self {
+        Self { name, source: Source::Ours { config, ksm } }
+    }
+}
 
 /// All arms that are allocators.
-pub const NAMES: [&str; 16] = [
-    "glibc",
-    "jemalloc",
-    "mimalloc",
-    "tcmalloc",
-    "0n",
-    "2n",
-    "0y-remap",
-    "1y-remap",
-    "2y-remap",
-    "0y-ksm",
-    "1y-ksm",
-    "2y-ksm",
-    "redis-jemalloc",
-    "activedefrag",
-    "mesh",
-    "own",
+const ARMS: [ArmKind; 16] = [
+    ArmKind::distributed("glibc", &allocator::GLIBC),
+    ArmKind::distributed("jemalloc", &allocator::JEMALLOC),
+    ArmKind::distributed("mimalloc", &allocator::MIMALLOC),
+    ArmKind::distributed("tcmalloc", &allocator::TCMALLOC),
+    ArmKind::ours("0n", "0n", false),
+    ArmKind::ours("2n", "2n", false),
+    ArmKind::ours("0y-remap", "0y", false),
+    ArmKind::ours("1y-remap", "1y", false),
+    ArmKind::ours("2y-remap", "2y", false),
+    ArmKind::ours("0y-ksm", "0y", true),
+    ArmKind::ours("1y-ksm", "1y", true),
+    ArmKind::ours("2y-ksm", "2y", true),
+    ArmKind { name: "redis-jemalloc", source: Source::Bundled { defragments: false } },
+    ArmKind { name: "activedefrag", source: Source::Bundled { defragments: true } },
+    ArmKind { name: "mesh", source: Source::Variable("MESH_LIB") },
+    ArmKind { name: "own", source: Source::Own },
 ];
+
+/// Their names.
+pub const NAMES: [&str; ARMS.len()] = {
+    let mut names = [""; ARMS.len()];
+    let mut at = 0;
+    while at < ARMS.len() {
+        names[at] = ARMS[at].name;
+        at += 1;
+    }
+    names
+};
 
 /// Why an arm does not run that is root's.
 pub(super) const ROOTS: &str = "switching ksmd on needs root";
@@ -84,12 +128,13 @@ pub fn expand(names: &[String]) -> Result<Vec<&'static str>> {
     let mut expanded = Vec::new();
     for name in names {
         let before = expanded.len();
-        for known in NAMES {
-            let ours = known.starts_with(|first: char| first.is_ascii_digit());
-            let back_end =
-                known.strip_prefix(name.as_str()).is_some_and(|end| end.starts_with('-'));
-            if *name == known || (name == "ours" && ours) || (ours && back_end) {
-                expanded.push(known);
+        for known in &ARMS {
+            let stands_for = match known.source {
+                Source::Ours { config, .. } => name == "ours" || name == config,
+                _ => false,
+            };
+            if *name == known.name || stands_for {
+                expanded.push(known.name);
             }
         }
         if expanded.len() == before {
@@ -104,25 +149,16 @@ pub fn expand(names: &[String]) -> Result<Vec<&'static str>> {
 /// What was found on this machine, looked up once.
 #[derive(Debug)]
 pub struct Machine {
-    root: bool,
-    run_has_ksm: bool,
+    linux: Linux,
+    is_root: bool,
     bundled: Option<Result<PathBuf, String>>,
 }
 
 impl Machine {
-    /// Looks around. `executable` is this binary.
-    pub fn detect(executable: &Path) -> Self {
-        let help = std::process::Command::new(executable).args(["run", "--help"]).output();
-        let run_has_ksm = help.is_ok_and(|output| {
-            output.status.success() && String::from_utf8_lossy(&output.stdout).contains("--ksm")
-        });
-        let uid = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let root = uid
-            .lines()
-            .find_map(|line| line.strip_prefix("Uid:"))
-            .and_then(|ids| ids.split_whitespace().nth(1))
-            == Some("0");
-        Self { root, run_has_ksm, bundled: None }
+    /// Looks around.
+    pub fn detect() -> Self {
+        let linux = Linux::live();
+        Self { is_root: linux.is_root(), linux, bundled: None }
     }
 
     /// The arm of this name for this program, or why it cannot run.
@@ -130,69 +166,46 @@ impl Machine {
     /// # Errors
     /// Why it cannot run.
     pub fn arm(&mut self, name: &'static str, program: &Program) -> Result<Arm, String> {
+        let known = ARMS.iter().find(|arm| arm.name == name);
+        let source = known.ok_or_else(|| format!("there is no arm {name}"))?.source;
         let browser = matches!(program, Program::Browser(_));
-        if browser && !(name == "own" || ours(name)) {
+        // Each of a browser's processes would have to ask ksmd.
+        let is_browsers = matches!(source, Source::Own | Source::Ours { ksm: false, .. });
+        if browser && !is_browsers {
             return Err("browsers run with their own allocator or on our heap, remapping".into());
         }
-        let allocator = match name {
-            "own" if browser => Allocator::Own,
-            "own" => return Err("only the browsers have this arm".into()),
-            "glibc" => distributed("the C library", "libc6", &["libc.so.6"])?,
-            "jemalloc" => distributed("jemalloc", "libjemalloc2", &["libjemalloc.so.2"])?,
-            "mimalloc" => {
-                let files = ["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so.3"];
-                distributed("mimalloc", "libmimalloc2.0", &files)?
-            }
-            "tcmalloc" => {
-                distributed("tcmalloc", "libtcmalloc-minimal4", &["libtcmalloc_minimal.so.4"])?
-            }
-            "mesh" => match std::env::var_os("MESH_LIB").map(PathBuf::from) {
+        let allocator = match source {
+            Source::Own if browser => Allocator::Own,
+            Source::Own => return Err("only the browsers have this arm".into()),
+            Source::Distributed(library) => Allocator::Library(library.find()?),
+            Source::Variable(name) => match std::env::var_os(name).map(PathBuf::from) {
                 Some(path) if path.is_file() => Allocator::Library(path),
-                Some(path) => return Err(format!("MESH_LIB={} is no file", path.display())),
-                None => return Err("MESH_LIB is not set to a libmesh.so to compare with".into()),
+                Some(path) => return Err(format!("{name}={} is no file", path.display())),
+                None => return Err(format!("{name} is not set to a libmesh.so to compare with")),
             },
-            "redis-jemalloc" | "activedefrag" => {
+            Source::Bundled { defragments } => {
                 if !matches!(program, Program::Redis(_)) {
                     return Err("only the Redis experiment has this arm".into());
                 }
                 let found = self.bundled.get_or_insert_with(embedded_redis::redis_with_jemalloc);
-                let server = found.clone()?;
-                Allocator::Bundled { server, defragments: name == "activedefrag" }
+                Allocator::Bundled { server: found.clone()?, defragments }
             }
-            ours => self.ours(ours)?,
+            Source::Ours { config, ksm } => self.ours(config, ksm)?,
         };
         Ok(Arm { name, allocator })
     }
 
-    fn ours(&self, name: &'static str) -> Result<Allocator, String> {
-        let ksm = name.ends_with("-ksm");
-        if ksm && !self.root {
+    fn ours(&self, config: &'static str, ksm: bool) -> Result<Allocator, String> {
+        if ksm && !self.is_root {
             return Err(ROOTS.into());
         }
         let library = library::find_heap().map_err(|error| error.to_string())?;
-        let bytes = std::fs::read(&library)
-            .map_err(|error| format!("cannot read {}: {error}", library.display()))?;
-        let symbol = b"pagemill_stats";
-        if !bytes.windows(symbol.len()).any(|window| window == symbol) {
-            return Err(format!("{} has no heap in it", library.display()));
-        }
-        if ksm && !self.run_has_ksm {
-            return Err("this build's run verb has no --ksm".into());
-        }
-        if ksm && !Path::new("/sys/kernel/mm/ksm/run").exists() {
+        let has_no_ksm = |error: pagemill_kernel::Error| error.kind() == Kind::NotFound;
+        if ksm && self.linux.ksm_settings().is_err_and(has_no_ksm) {
             return Err("this kernel has no KSM (CONFIG_KSM)".into());
         }
-        Ok(Allocator::Ours { library, config: &name[..2], ksm })
+        Ok(Allocator::Ours { library, config, ksm })
     }
-}
-
-/// Whether it is our heap that does without `ksmd`, which a browser's processes would each have to ask.
-fn ours(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_digit()) && !name.ends_with("-ksm")
-}
-
-fn distributed(what: &str, package: &str, files: &[&str]) -> Result<Allocator, String> {
-    library::distributed(what, package, files).map(Allocator::Library)
 }
 
 #[cfg(test)]
@@ -214,9 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_no_arm_is_not_our_heap() {
+        let redis = experiment::select(&["redis-fragmentation".into()], &[]).unwrap().remove(0);
+        let error = Machine::detect().arm("hoard", &redis.program).unwrap_err();
+        assert_eq!(error, "there is no arm hoard");
+    }
+
+    #[test]
     fn an_arm_that_is_root_s_says_so_whatever_else_it_lacks_and_the_plan_knows() {
         let experiments = experiment::select(&["pauses".into()], &[]).unwrap();
-        let mut machine = Machine { root: false, run_has_ksm: true, bundled: None };
+        let mut machine = Machine { is_root: false, linux: Linux::live(), bundled: None };
         let inputs = Inputs::new("pagemill".into(), 1).unwrap();
         for (arm, is_roots) in [("2y-ksm", true), ("own", false)] {
             let options = Options {
@@ -231,11 +251,5 @@ mod tests {
             let plan = Plan::new(experiments.clone(), &options, &mut machine, &inputs).unwrap();
             assert_eq!((plan.cells(), plan.is_roots()), (0, is_roots), "{:?}", plan.skipped);
         }
-    }
-
-    #[test]
-    fn a_library_that_is_not_there_is_named_with_its_package() {
-        let error = distributed("hoard", "libhoard", &["libhoard.so"]).unwrap_err();
-        assert_eq!(error, "hoard not found as libhoard.so (run: apt-get install libhoard)");
     }
 }

@@ -201,7 +201,7 @@ impl Request {
     pub fn matrix(&self) -> Result<Matrix> {
         let executable = std::env::current_exe().context("cannot find this binary")?;
         let inputs = Inputs::new(executable.clone(), self.options.seed)?;
-        let mut machine = Machine::detect(&executable);
+        let mut machine = Machine::detect();
         let plan = Plan::new(self.selected()?, &self.options, &mut machine, &inputs)?;
         let signals = signal::Signals::block(&[])?;
         let planned =

@@ -19,6 +19,7 @@ pub mod trim;
 pub mod trim_at_rest;
 
 use anyhow::{Result, bail};
+use pagemill_launch::allocator;
 
 use crate::lever::Lever;
 
@@ -33,9 +34,9 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &purge::BEHIND,
     &purge::MIMALLOC,
     &never::Never,
-    &allocators::JEMALLOC,
-    &allocators::MIMALLOC,
-    &allocators::TCMALLOC,
+    &allocators::Preloaded(&allocator::JEMALLOC),
+    &allocators::Preloaded(&allocator::MIMALLOC),
+    &allocators::Preloaded(&allocator::TCMALLOC),
     &plain::Plain,
     &compact::Compact,
     &medium::Medium,
