@@ -8,6 +8,7 @@
 //! | 3 | not supported on this machine |
 //! | 4 | permission |
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
+//! | 128 + signal | ended by a signal, with an answer or with what was finished kept |
 //!
 //! A wrapper otherwise ends as its child did: same code, or 128 + signal. A verb is a wrapper where its line names a
 //! command whose status is passed on (`run`; `record`, `live` and `frag induce` with `-- CMD`); then what is wrong
@@ -26,12 +27,22 @@ pub enum Exit {
     Ok,
     /// A finding.
     Finding,
+    /// Wrong usage, or an error that has been said.
+    Failed,
     /// Not supported on this machine; the verb has said why.
     Unsupported,
     /// A permission is missing; the verb has said which.
     Permission,
-    /// This code: a wrapper's child's, or 125 to 127.
+    /// A wrapper failed itself.
+    WrapperFailed,
+    /// A wrapper cannot execute the program.
+    CannotExecute,
+    /// A wrapper did not find the program.
+    NotFound,
+    /// A wrapper's child's code.
     Code(u8),
+    /// Ended by this signal, with an answer or with what was finished kept.
+    Interrupted(Interrupted),
     /// As a wrapper's child did, which this signal killed.
     Signal(i32),
 }
@@ -42,7 +53,7 @@ impl Exit {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Code(u8::try_from(code).unwrap_or(u8::MAX)),
             (None, Some(signal)) => Self::Signal(signal),
-            (None, None) => Self::Code(125),
+            (None, None) => Self::WrapperFailed,
         }
     }
 
@@ -51,29 +62,39 @@ impl Exit {
         match self {
             Self::Ok | Self::Signal(_) => 0,
             Self::Finding => 1,
+            Self::Failed => 2,
             Self::Unsupported => 3,
             Self::Permission => 4,
+            Self::WrapperFailed => 125,
+            Self::CannotExecute => 126,
+            Self::NotFound => 127,
             Self::Code(code) => code,
+            Self::Interrupted(Interrupted(signal)) => of_signal(signal),
         }
     }
+}
+
+/// The code that a shell shows for who was ended by a signal.
+fn of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
 /// The exit code that a shell would show for a child.
 pub fn shown(status: ExitStatus) -> u8 {
     match Exit::of(status) {
-        Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        Exit::Signal(signal) => of_signal(signal),
         exit => exit.status(),
     }
 }
 
 /// The user or the system asked this process to end, by this signal.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted(pub i32);
 
 impl Interrupted {
     /// The exit of who has an answer to give nevertheless: 128 and the signal's number.
     pub fn exit(self) -> Exit {
-        Exit::Code(u8::try_from(128 + self.0).unwrap_or(2))
+        Exit::Interrupted(self)
     }
 }
 
@@ -109,7 +130,7 @@ pub fn of_wrapper(wraps: bool, outcome: anyhow::Result<Exit>) -> anyhow::Result<
     match outcome {
         Err(error) if wraps => {
             say(&error);
-            Ok(Exit::Code(125))
+            Ok(Exit::WrapperFailed)
         }
         outcome => outcome,
     }
@@ -138,7 +159,7 @@ pub fn kind(error: &anyhow::Error) -> Option<Kind> {
 pub fn report(outcome: anyhow::Result<Exit>) -> Exit {
     outcome.unwrap_or_else(|error| {
         say(&error);
-        Exit::Code(2)
+        Exit::Failed
     })
 }
 

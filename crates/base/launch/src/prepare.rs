@@ -57,20 +57,20 @@ fn preloaded(command: &[OsString], find: impl Fn() -> Result<PathBuf>) -> Result
     let is_wrapper = wrapped.executes.is_some();
     if let Verdict::Refused(refusal) = &wrapped.verdict {
         let (path, program::Refusal { reason, way, .. }) = (path.display(), refusal);
-        let code = refusal.exit_code();
+        let exit = refusal.exit();
         if let Some(program) = &wrapped.executes {
             // What the script itself does is on the heap, and it may execute something else.
             notice!(
                 "{path} executes {}, which cannot use the preload library: {reason} ({way})",
                 program.display()
             );
-        } else if code == 125 {
+        } else if exit == Exit::WrapperFailed {
             notice!("{path} cannot use the preload library: {reason} ({way})");
         } else {
             notice!("cannot run {path}: {reason} ({way})");
         }
         if !is_wrapper {
-            return Ok(Prepared::Refused(Exit::Code(code)));
+            return Ok(Prepared::Refused(exit));
         }
     }
     let library = find()?;
@@ -91,12 +91,12 @@ pub fn plain(command: &[OsString]) -> Result<Prepared> {
         Ok(path) => path,
         Err(NoProgram::Missing) => {
             notice!("cannot run {}: not found", name.display());
-            return Ok(Prepared::Refused(Exit::Code(127)));
+            return Ok(Prepared::Refused(Exit::NotFound));
         }
         Err(NoProgram::NotExecutable(path)) => {
             let (why, fix) = program::not_executable(&path);
             notice!("cannot run {}: {why} ({fix})", path.display());
-            return Ok(Prepared::Refused(Exit::Code(126)));
+            return Ok(Prepared::Refused(Exit::CannotExecute));
         }
     };
     let mut command = Command::new(&path);
@@ -121,6 +121,11 @@ const WORDS: [(&str, &str); 7] = [
     ("hardened", "h"),
 ];
 
+/// Whether the heap compacts in the configuration of this name.
+pub fn compacts(name: &str) -> bool {
+    Config::parse(name.as_bytes()).is_some_and(|config| config.compact)
+}
+
 /// The name of the configuration that the flag asks for, in words or as published, or else the environment, checked.
 ///
 /// # Errors
@@ -144,10 +149,13 @@ pub fn configuration(flag: Option<String>) -> Result<String> {
 pub fn cannot_execute(path: &Path, error: &std::io::Error) -> Exit {
     if let Some(advice) = pagemill_kernel::process::limits::advice(error) {
         notice!("cannot start {}: {error} ({advice})", path.display());
-        return Exit::Code(125);
+        return Exit::WrapperFailed;
     }
     notice!("cannot execute {}: {error}", path.display());
-    Exit::Code(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Exit::NotFound,
+        _ => Exit::CannotExecute,
+    }
 }
 
 #[cfg(test)]
@@ -158,10 +166,7 @@ mod tests {
     fn a_limit_is_not_the_programs_fault() {
         let code = |error: i32| {
             let error = std::io::Error::from_raw_os_error(error);
-            match cannot_execute(Path::new("program"), &error) {
-                Exit::Code(code) => code,
-                other => panic!("{other:?}"),
-            }
+            cannot_execute(Path::new("program"), &error).status()
         };
         // ENOENT, EACCES, ENOEXEC; EAGAIN, EMFILE, ENOMEM.
         assert_eq!([2, 13, 8, 11, 24, 12].map(code), [127, 126, 126, 125, 125, 125]);

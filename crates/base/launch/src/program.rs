@@ -28,6 +28,7 @@ use object::{Endianness, Object, ObjectSymbol, ReadRef, elf};
 use pagemill_kernel::process::privilege::{self, Gain};
 use pagemill_model::whole;
 
+use crate::exit::Exit;
 use crate::lazy_file::Parts;
 
 /// Scripts whose interpreters are scripts: how far the kernel follows.
@@ -102,13 +103,63 @@ pub enum NoProgram {
     NotExecutable(PathBuf),
 }
 
+/// What stands in the way of preloading; the last four in that of executing the program, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// There is no dynamic loader.
+    Static,
+    /// A Go program without one.
+    Go,
+    /// A library, and no program.
+    Library,
+    /// It gains privileges.
+    Privileged,
+    /// It carries an allocator.
+    BundledAllocator,
+    /// Its sanitizer must come first.
+    Sanitizer,
+    /// It is of another C library.
+    Musl,
+    /// It is of 32 bits.
+    ThirtyTwoBit,
+    /// It is of another machine.
+    OtherMachine,
+    /// It is none.
+    NotAProgram,
+    /// It is cut off, or not as ELF is.
+    Damaged,
+    /// Its interpreter is not there.
+    NoInterpreter,
+    /// Its interpreter may not be executed.
+    InterpreterNotExecutable,
+}
+
+impl RefusalKind {
+    /// One stable word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Go => "go",
+            Self::Library => "library",
+            Self::Privileged => "privileged",
+            Self::BundledAllocator => "bundled-allocator",
+            Self::Sanitizer => "sanitizer",
+            Self::Musl => "musl",
+            Self::ThirtyTwoBit => "32-bit",
+            Self::OtherMachine => "other-machine",
+            Self::NotAProgram => "not-a-program",
+            Self::Damaged => "damaged",
+            Self::NoInterpreter => "no-interpreter",
+            Self::InterpreterNotExecutable => "interpreter-not-executable",
+        }
+    }
+}
+
 /// Why preloading cannot work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// One stable word: `static`, `go`, `privileged`, `bundled-allocator`, `sanitizer`, `musl`,
-    /// `32-bit`, `other-machine`; and of what the kernel would not execute either, `not-a-program`,
-    /// `damaged`, `no-interpreter`, `interpreter-not-executable`.
-    pub kind: &'static str,
+    /// What stands in the way.
+    pub kind: RefusalKind,
     /// Why, as the end of "NAME cannot use the preload library: …".
     pub reason: String,
     /// What to do instead.
@@ -116,13 +167,23 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// What a wrapper ends with: as env(1) where there is nothing to execute, with or without the
-    /// library; 125 where only the library stands in the way.
-    pub fn exit_code(&self) -> u8 {
+    /// How a wrapper ends: as env(1) where there is nothing to execute, with or without the library; as one that failed
+    /// itself where only the library stands in the way.
+    pub const fn exit(&self) -> Exit {
         match self.kind {
-            "no-interpreter" => 127,
-            "not-a-program" | "damaged" | "interpreter-not-executable" => 126,
-            _ => 125,
+            RefusalKind::NoInterpreter => Exit::NotFound,
+            RefusalKind::NotAProgram
+            | RefusalKind::Damaged
+            | RefusalKind::InterpreterNotExecutable => Exit::CannotExecute,
+            RefusalKind::Static
+            | RefusalKind::Go
+            | RefusalKind::Library
+            | RefusalKind::Privileged
+            | RefusalKind::BundledAllocator
+            | RefusalKind::Sanitizer
+            | RefusalKind::Musl
+            | RefusalKind::ThirtyTwoBit
+            | RefusalKind::OtherMachine => Exit::WrapperFailed,
         }
     }
 }
@@ -337,7 +398,7 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
         return Some(match ElfFile32::<Endianness, R>::parse(image) {
             Err(_) => damaged("its headers make no sense"),
             Ok(_) => Refusal {
-                kind: "32-bit",
+                kind: RefusalKind::ThirtyTwoBit,
                 reason: "it is a 32-bit program and the library has 64 bits".into(),
                 way: "use the 64-bit build of the program".into(),
             },
@@ -362,7 +423,7 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
     let machine = file.header.e_machine(endian);
     if machine != host_machine() || !file.header.is_little_endian() {
         return Some(Refusal {
-            kind: "other-machine",
+            kind: RefusalKind::OtherMachine,
             reason: format!("it is built for another machine (ELF machine number {})", machine.0),
             way: format!("use its build for {}", std::env::consts::ARCH),
         });
@@ -375,7 +436,7 @@ fn inspect_elf<'a, R: ReadRef<'a>>(image: R, path: &Path, replaces: Replaces) ->
     let loader = String::from_utf8_lossy(loader).into_owned();
     if loader.contains("ld-musl") {
         return Some(Refusal {
-            kind: "musl",
+            kind: RefusalKind::Musl,
             reason: format!(
                 "its C library is musl (loader {loader}) and the library is built for glibc"
             ),
@@ -429,7 +490,7 @@ fn is_go<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> bool {
 
 fn go(reason: &str) -> Refusal {
     Refusal {
-        kind: "go",
+        kind: RefusalKind::Go,
         reason: reason.into(),
         way: "nothing that pagemill preloads can help a Go heap; GOGC and GOMEMLIMIT steer it"
             .into(),
@@ -440,7 +501,7 @@ fn go(reason: &str) -> Refusal {
 fn without_loader<'a, R: ReadRef<'a>>(file: &Elf<'a, R>, path: &Path) -> Refusal {
     if is_library(file) {
         return Refusal {
-            kind: "library",
+            kind: RefusalKind::Library,
             reason: "it is a shared library, not a program".into(),
             way: "name the program that uses it".into(),
         };
@@ -450,7 +511,7 @@ fn without_loader<'a, R: ReadRef<'a>>(file: &Elf<'a, R>, path: &Path) -> Refusal
     }
     let name = path.file_name().unwrap_or_default().display();
     Refusal {
-        kind: "static",
+        kind: RefusalKind::Static,
         reason: "it is statically linked, so there is no loader that could preload anything".into(),
         way: format!("build {name} without -static, or install its dynamically linked package"),
     }
@@ -482,7 +543,7 @@ fn sanitizer<'a, R: ReadRef<'a>>(file: &Elf<'a, R>) -> Option<Refusal> {
     let mut names = file.libraries().into_iter();
     let name = names.find(|name| LIBRARIES.iter().any(|library| name.starts_with(library)))?;
     Some(Refusal {
-        kind: "sanitizer",
+        kind: RefusalKind::Sanitizer,
         reason: format!(
             "it is built with AddressSanitizer, whose library {} must be loaded before any other",
             String::from_utf8_lossy(name)
@@ -532,7 +593,7 @@ pub fn own_allocator(path: &Path) -> Option<(&'static str, &'static str)> {
 fn bundled<'a, R: ReadRef<'a>>(image: R) -> Option<Refusal> {
     let file = ElfFile64::<Endianness, R>::parse(image).ok()?;
     let carries = |allocator: &str, symbol: &str| Refusal {
-        kind: "bundled-allocator",
+        kind: RefusalKind::BundledAllocator,
         reason: format!(
             "it carries its own allocator ({allocator}: it defines {symbol}), which comes first"
         ),
@@ -571,7 +632,7 @@ fn privileged(path: &Path, gained: Gain) -> Refusal {
     let bit = gain(gained);
     let (path, name) = (path.display(), path.file_name().unwrap_or_default().display());
     Refusal {
-        kind: "privileged",
+        kind: RefusalKind::Privileged,
         reason: format!(
             "it is {bit}, and the loader ignores LD_PRELOAD for programs that gain privileges"
         ),
@@ -581,7 +642,7 @@ fn privileged(path: &Path, gained: Gain) -> Refusal {
 
 fn not_a_program(reason: impl Into<String>) -> Refusal {
     Refusal {
-        kind: "not-a-program",
+        kind: RefusalKind::NotAProgram,
         reason: reason.into(),
         way: "name an ELF program or a script that starts with #!".into(),
     }
@@ -589,7 +650,7 @@ fn not_a_program(reason: impl Into<String>) -> Refusal {
 
 fn damaged(how: &str) -> Refusal {
     Refusal {
-        kind: "damaged",
+        kind: RefusalKind::Damaged,
         reason: format!("it is a damaged ELF file: {how}"),
         way: "build or install it again".into(),
     }
@@ -597,7 +658,7 @@ fn damaged(how: &str) -> Refusal {
 
 fn no_interpreter(name: impl std::fmt::Display) -> Refusal {
     Refusal {
-        kind: "no-interpreter",
+        kind: RefusalKind::NoInterpreter,
         reason: format!("its interpreter {name} is not found"),
         way: "install it, or name another one in the script's first line".into(),
     }
@@ -605,7 +666,7 @@ fn no_interpreter(name: impl std::fmt::Display) -> Refusal {
 
 fn closed_interpreter(path: impl std::fmt::Display) -> Refusal {
     Refusal {
-        kind: "interpreter-not-executable",
+        kind: RefusalKind::InterpreterNotExecutable,
         reason: format!("its interpreter {path} is not an executable file"),
         way: format!("run: chmod +x {path}, or name another one in the script's first line"),
     }
@@ -699,7 +760,7 @@ mod tests {
         let line = format!("#!{}\n", path.display());
         script(directory.path(), "script", line.as_bytes(), 0o755);
         let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
-        assert_eq!(refusal.kind, "not-a-program");
+        assert_eq!(refusal.kind, RefusalKind::NotAProgram);
     }
 
     #[test]
@@ -720,7 +781,12 @@ mod tests {
         ] {
             let path = script(directory.path(), "data", content, 0o755);
             let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
-            assert_eq!((refusal.kind, refusal.exit_code()), (kind, 126), "{}", refusal.reason);
+            assert_eq!(
+                (refusal.kind.word(), refusal.exit().status()),
+                (kind, 126),
+                "{}",
+                refusal.reason
+            );
         }
     }
 
@@ -733,7 +799,7 @@ mod tests {
         (image[16], image[18], image[20], image[40]) = (2, 3, 1, 52);
         let path = script(directory.path(), "old", &image, 0o755);
         let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
-        assert_eq!((refusal.kind, refusal.exit_code()), ("32-bit", 125));
+        assert_eq!((refusal.kind.word(), refusal.exit().status()), ("32-bit", 125));
     }
 
     #[test]
@@ -743,7 +809,7 @@ mod tests {
         image[18..20].copy_from_slice(&elf::EM_RISCV.0.to_le_bytes());
         let path = script(directory.path(), "riscv", &image, 0o755);
         let Verdict::Refused(refusal) = inspect(&path, None).verdict else { panic!("it fits") };
-        assert_eq!(refusal.kind, "other-machine");
+        assert_eq!(refusal.kind, RefusalKind::OtherMachine);
     }
 
     /// A file whose names are counted as they are read.

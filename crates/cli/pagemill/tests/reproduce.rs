@@ -397,7 +397,11 @@ fn an_interrupted_run_keeps_what_is_finished_and_leaves_no_scratch() {
         return;
     }
     // To this process, as by a user; to all of its group, as by a terminal or timeout(1), and twice.
-    for how in ["kill -INT $1", "kill -s TERM -- -$1", "kill -s TERM $1; kill -s TERM -- -$1"] {
+    for (how, code) in [
+        ("kill -INT $1", 130),
+        ("kill -s TERM -- -$1", 143),
+        ("kill -s TERM $1; kill -s TERM -- -$1", 143),
+    ] {
         let directory = tempfile::tempdir().unwrap();
         let scratch = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_pagemill"))
@@ -420,7 +424,7 @@ fn an_interrupted_run_keeps_what_is_finished_and_leaves_no_scratch() {
         let pid = child.id().to_string();
         let sent = Command::new("sh").args(["-c", how, "sh", &pid]).status().unwrap();
         assert!(sent.success(), "{how}");
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{how}");
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{how}");
         assert!(!rows().contains(",failed,"), "{how}: {}", rows());
         assert!(directory.path().join("o/report.html").is_file(), "{how}");
         assert_eq!(scratch.path().read_dir().unwrap().count(), 0, "the scratch directory is gone");

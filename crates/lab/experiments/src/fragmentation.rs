@@ -41,10 +41,11 @@ use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
-use crate::reproduce::target::{Interrupted, Stage};
+use crate::reproduce::target::Stage;
 use crate::tabled::{Choices, MeasuredExperiment, Tabled, TabledExperiment, Tables};
 use pagemill_control::fragmentation::induce::End;
 use pagemill_control::run_cost;
+use pagemill_launch::exit::Interrupted;
 use pagemill_record::free_memory::{FreeMemory, ZoneFreeMemory};
 
 /// Its name on the command line.
@@ -319,12 +320,9 @@ impl<'a> Study<'a> {
             (_, Some((same, 1))) if same == mode => &STATES[2..],
             _ => &STATES[1..],
         };
-        let mut note = None;
+        let mut note = String::new();
         for (name, _) in states {
             note = bring_about(linux, patience, name, signals, &mut memory.prepared)?;
-            if note.is_none() {
-                return Err(Interrupted.into());
-            }
         }
         // The fragmenter borrows these settings, too, and leaves them as it needed them.
         let loan = &memory.prepared.loan;
@@ -332,7 +330,7 @@ impl<'a> Study<'a> {
         loan.set(thp::DEFRAG, &defrag)?;
         arm.clone_into(&mut memory.arm);
         let zones = FreeMemory::quick(linux)?.zones;
-        Ok(Some(MemoryState { zones, note: note.unwrap_or_default(), reads: memory.reads }))
+        Ok(Some(MemoryState { zones, note, reads: memory.reads }))
     }
 }
 
@@ -401,31 +399,31 @@ impl Series for Study<'_> {
     }
 }
 
-/// Brings memory into a state, and says how that went; `None` if a signal came.
+/// Brings memory into a state, and says how that went; [`Interrupted`] if a signal came.
 fn bring_about(
     linux: &Linux,
     patience: Duration,
     state: &str,
     signals: &Signals,
     prepared: &mut PreparedMemory,
-) -> Result<Option<String>> {
+) -> Result<String> {
     if state == "fragmented" {
         let reached = prepared.fragmenter(linux, patience)?.run(Some(signals), |_, _| {})?;
-        if let End::Interrupted(_) = reached.end {
-            return Ok(None);
+        if let End::Interrupted(signal) = reached.end {
+            return Err(Interrupted(signal).into());
         }
-        return Ok(Some(format!(
+        return Ok(format!(
             "score {:.3}, {} huge pages broken up in {:.1} s{}",
             reached.score,
             reached.units,
             reached.took.as_secs_f64(),
             words(reached.end)
-        )));
+        ));
     }
     // While it is fragmented the kernel compacts as it does by itself.
     let sweep = state == "compacted";
     let steps = if sweep { prepared.compact(linux)? } else { prepared.compact_once(linux)? };
-    Ok(Some(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default()))
+    Ok(steps.iter().find_map(|step| step.gave_up.clone()).unwrap_or_default())
 }
 
 /// Why no more was broken up, where that was not as planned.
@@ -451,12 +449,13 @@ fn once(
     command.arg("workload").args(words);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     signals.restore_in(&mut command);
-    let mut interrupted = false;
+    let mut interrupted = None;
     let wait = |child: &mut Child| attend(child, signals, &mut interrupted);
     let (run, status) = run_cost::measured(linux, command, wait)??;
     // The terminal sends its signals to the program, too.
-    if interrupted || signals.wait(Duration::ZERO)?.is_some() {
-        return Err(Interrupted.into());
+    let late = signals.wait(Duration::ZERO)?.map(|received| Interrupted(received.signal));
+    if let Some(by) = interrupted.or(late) {
+        return Err(by.into());
     }
     if !status.success() {
         bail!("workload {} ended with {status}", words.join(" "));
@@ -465,7 +464,11 @@ fn once(
 }
 
 /// Waits for the program; a signal ends it.
-fn attend(child: &mut Child, signals: &Signals, interrupted: &mut bool) -> Result<ExitStatus> {
+fn attend(
+    child: &mut Child,
+    signals: &Signals,
+    interrupted: &mut Option<Interrupted>,
+) -> Result<ExitStatus> {
     let (program, pending) = (pidfd::open(Pid(child.id()))?, signals.descriptor()?);
     loop {
         poll::sleep(&[program.as_fd(), pending.as_fd()], Duration::from_secs(1))?;
@@ -473,7 +476,7 @@ fn attend(child: &mut Child, signals: &Signals, interrupted: &mut bool) -> Resul
             return Ok(status);
         }
         if let Some(received) = signals.wait(Duration::ZERO)? {
-            *interrupted = true;
+            *interrupted = Some(Interrupted(received.signal));
             signal::send(Pid(child.id()), received.signal)?;
         }
     }

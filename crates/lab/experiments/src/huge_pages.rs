@@ -54,10 +54,11 @@ use crate::reproduce::input::Inputs;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
-use crate::reproduce::target::{Interrupted, Stage};
+use crate::reproduce::target::Stage;
 use crate::reproduce::wiredtiger;
 use crate::tabled::{Choices, MeasuredExperiment, Tabled, TabledExperiment, Tables};
 use pagemill_control::fragmentation::induce::{End, Fragmenter};
+use pagemill_launch::exit::Interrupted;
 use pagemill_record::free_memory::FreeMemory;
 use programs::Bench;
 
@@ -503,7 +504,7 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
     if let Some(fragmenter) = fragmenter {
         let reached = fragmenter.run(Some(bench.signals), |_, _| {})?;
         return match reached.end {
-            End::Interrupted(_) => Err(Interrupted.into()),
+            End::Interrupted(signal) => Err(Interrupted(signal).into()),
             _ => Ok(reached.score),
         };
     }

@@ -47,9 +47,10 @@ use crate::reproduce::experiment::chosen;
 use crate::reproduce::keep::CellKey;
 use crate::reproduce::outcome::Outcome as Ran;
 use crate::reproduce::series::{Finished, PlannedCell, Series};
-use crate::reproduce::target::{Interrupted, Stage};
+use crate::reproduce::target::Stage;
 use crate::tabled::{Tabled, Tables};
 pub(crate) use experiment::EXPERIMENT;
+use pagemill_launch::exit::Interrupted;
 use pagemill_record::summary;
 
 /// Its name on the command line.

@@ -61,12 +61,12 @@ pub fn launch(
         Ok(Prepared::Refused(exit)) => return Ok(Launched::Refused(exit)),
         Err(error) => {
             notice!("{error:#}");
-            return Ok(Launched::Refused(Exit::Code(125)));
+            return Ok(Launched::Refused(Exit::WrapperFailed));
         }
     };
     let refused = |error: anyhow::Error| {
         notice!("nothing is recorded: {error:#}");
-        Ok(Launched::Refused(Exit::Code(125)))
+        Ok(Launched::Refused(Exit::WrapperFailed))
     };
     signals.restore_in(&mut command);
     let linux = pagemill_launch::context::machine();
@@ -94,7 +94,7 @@ pub fn launch(
             Ok(Err(error)) => Err(error),
             Err(error) => {
                 notice!("{error:#}");
-                return Ok(Launched::Refused(Exit::Code(125)));
+                return Ok(Launched::Refused(Exit::WrapperFailed));
             }
         }
     } else {

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         None => match exit::kind(error) {
             Some(Kind::Permission) => (Exit::Permission, format!("{error:#}")),
-            _ => (Exit::Code(2), format!("{error:#}")),
+            _ => (Exit::Failed, format!("{error:#}")),
         },
     };
     notice!("{says}");
@@ -146,7 +146,7 @@ fn advised(arguments: &Arguments) -> Result<Exit> {
             if arguments.printed.json || pagemill_launch::stdio::terminal().is_none() {
                 notice!("{}", advice.conclusion());
             }
-            Exit::Code(2)
+            Exit::Failed
         }
         (None, false, false) => Exit::Ok,
     })

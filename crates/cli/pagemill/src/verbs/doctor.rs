@@ -140,7 +140,7 @@ fn program_row(name: &OsStr) -> ProgramRow {
         ),
         Verdict::Refused(refusal) => (
             Status::Missing,
-            Some(refusal.kind),
+            Some(refusal.kind.word()),
             format!("{of_it}{}", refusal.reason),
             Some(refusal.way),
         ),

@@ -60,11 +60,11 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         && !arguments.records("accesses")
     {
         notice!("nothing is recorded: {option} is for accesses (add: --with accesses)");
-        return Ok(Exit::Code(arguments.wrong_usage()));
+        return Ok(arguments.wrong_usage());
     }
     if arguments.spike.is_some() && !arguments.records(faults::KIND.name) {
         notice!("nothing is recorded: --spike is about page faults (add: --with faults)");
-        return Ok(Exit::Code(arguments.wrong_usage()));
+        return Ok(arguments.wrong_usage());
     }
     let mut ignored: Vec<i32> = signal::SENT_TO_PROGRAMS.to_vec();
     ignored.push(signal::CHILD);
@@ -82,7 +82,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
     if let Err(error) = fits {
         let error = error.context("nothing is recorded");
         notice!("{error:#}");
-        return Ok(Exit::Code(if arguments.pid.is_some() { 2 } else { 125 }));
+        return Ok(arguments.wrong_usage());
     }
     if arguments.records("accesses") && arguments.backend != AccessBackEnd::Sample {
         return accesses(arguments, &signals);
@@ -118,7 +118,7 @@ use traced::record as accesses;
 #[cfg(not(target_arch = "x86_64"))]
 fn accesses(_: &Arguments, _: &Signals) -> Result<Exit> {
     notice!("nothing is recorded: accesses are traced on x86-64 only");
-    Ok(Exit::Code(3))
+    Ok(Exit::Unsupported)
 }
 
 /// How recording an attached process ended.

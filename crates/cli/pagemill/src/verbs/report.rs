@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut exit = Exit::Ok;
     for why in frame::gone(&report).into_iter().chain(refusals) {
         notice!("{}: {why}", arguments.recording.display());
-        exit = Exit::Code(2);
+        exit = Exit::Failed;
     }
     Ok(exit)
 }

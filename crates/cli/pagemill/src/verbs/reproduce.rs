@@ -96,7 +96,7 @@ impl Arguments {
         }
         let circumstances = Circumstances {
             quick: self.quick,
-            interrupted: run.interrupted,
+            interrupted: run.interrupted.is_some(),
             seed: self.seed,
             machine: facts,
             skipped: plan.skipped.clone(),
@@ -105,22 +105,22 @@ impl Arguments {
         // What was measured is on disk before the simulation begins, which may then be ended like any program.
         run::files(&store, &summary, &run, None)?;
         // One that was sent again, as timeout(1) does, does not cut off the tables.
-        if let Some(held) = run.interrupted.then_some(signals) {
+        if let Some(held) = run.interrupted.map(|_| signals) {
             std::mem::forget(held);
         }
         let mut finished_figure =
             |part: &colloid::Report| run::files(&store, &summary, &run, Some(part)).map(drop);
-        let report = (request.simulated() && !run.interrupted)
+        let report = (request.simulated() && run.interrupted.is_none())
             .then(|| run::simulate(&request, kept, &mut finished_figure))
             .transpose()?;
         self.conclude(&store, &summary, &run, report.as_ref(), request.alone().is_none())?;
         let failed = run.failed || finished.iter().any(|(_, outcome)| outcome.is_err());
         let ran = plan.cells() > 0 || request.simulated() || !run.outcomes.tables.is_empty();
-        Ok(match () {
-            () if run.interrupted => Exit::Code(130),
-            () if !ran => no_answer(&run.outcomes.absent, is_roots),
-            () if failed => Exit::Finding,
-            () => Exit::Ok,
+        Ok(match run.interrupted {
+            Some(by) => by.exit(),
+            None if !ran => no_answer(&run.outcomes.absent, is_roots),
+            None if failed => Exit::Finding,
+            None => Exit::Ok,
         })
     }
 

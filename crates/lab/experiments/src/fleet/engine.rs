@@ -15,7 +15,8 @@ use super::{parallel, slurm};
 use crate::registry;
 use crate::reproduce::experiment;
 use crate::reproduce::plan::say_skipped;
-use crate::reproduce::target::{ENDING, Interrupted};
+use crate::reproduce::target::ENDING;
+use pagemill_launch::exit::Interrupted;
 
 /// What runs cells on machines.
 #[derive(Debug)]
@@ -146,8 +147,8 @@ fn to_parallel(
 ) -> Result<Exit> {
     let signals = signal::Signals::block(ENDING)?;
     let (up, down) = match parallel::answering(submitter.executable, hosts, &signals) {
-        Err(error) if error.is::<Interrupted>() => return Ok(Exit::Code(130)),
-        answered => answered?,
+        Err(error) => return error.downcast().map(Interrupted::exit),
+        Ok(answered) => answered,
     };
     for (host, why) in &down {
         notice!("host {host} is down after three tries: {why}");
@@ -171,8 +172,8 @@ fn to_parallel(
     }
     next(submitter.results);
     Ok(match (ended, still.is_empty()) {
-        (true, _) => Exit::Code(130),
-        (false, true) => Exit::Ok,
-        (false, false) => Exit::Finding,
+        (Some(by), _) => by.exit(),
+        (None, true) => Exit::Ok,
+        (None, false) => Exit::Finding,
     })
 }

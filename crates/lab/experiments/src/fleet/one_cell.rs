@@ -18,7 +18,8 @@ use crate::reproduce::outcome::Outcome;
 use crate::reproduce::plan::{Options, Plan};
 use crate::reproduce::request::Request;
 use crate::reproduce::series;
-use crate::reproduce::target::{ENDING, Interrupted, Stage};
+use crate::reproduce::target::{ENDING, Stage};
+use pagemill_launch::exit::Interrupted;
 
 /// Runs one cell of the matrix in a results directory, by number or name, unless it is finished; says how it ended.
 ///
@@ -50,11 +51,11 @@ pub fn run(results: &Path, called: &str) -> Result<Exit> {
         None => program(&matrix, cell, &stage, &inputs, &keep),
     };
     match run {
-        Err(error) if error.is::<Interrupted>() => {
+        Err(error) => {
+            let by: Interrupted = error.downcast()?;
             notice!("{} was interrupted, and is not finished", cell.name());
-            Ok(Exit::Code(130))
+            Ok(by.exit())
         }
-        Err(error) => Err(error),
         Ok(Err(why)) => {
             notice!("{} failed: {why}", cell.name());
             Ok(Exit::Finding)

@@ -15,7 +15,7 @@ use pagemill_model::shell::quoted;
 use pagemill_model::{Pid, whole};
 
 use super::matrix::Matrix;
-use crate::reproduce::target::Interrupted;
+use pagemill_launch::exit::Interrupted;
 
 /// How often a cell, or a host, is tried.
 const TRIES: u32 = 3;
@@ -91,8 +91,10 @@ pub fn answering(
     let mut down = DownHosts::new();
     let mut asked: Vec<String> = hosts.to_vec();
     for at in 0..TRIES {
-        if at > 0 && signals.wait(PAUSE)?.is_some() {
-            return Err(Interrupted.into());
+        if at > 0
+            && let Some(received) = signals.wait(PAUSE)?
+        {
+            return Err(Interrupted(received.signal).into());
         }
         down.clear();
         for host in &asked {
@@ -127,24 +129,24 @@ pub fn answering(
     Ok((up, down))
 }
 
-/// Runs it to its end. A signal ends it, with the cells that are being run; the flag says so.
+/// Runs it to its end. A signal ends it, with the cells that are being run: it is what is returned.
 ///
 /// # Errors
 /// Where it cannot be started.
-pub fn run(words: &[String], signals: &Signals) -> Result<bool> {
+pub fn run(words: &[String], signals: &Signals) -> Result<Option<Interrupted>> {
     let mut child = parallel(words, signals).spawn().context("cannot start parallel")?;
-    let mut ended = false;
+    let mut ended = None;
     loop {
         if child.try_wait()?.is_some() {
             return Ok(ended);
         }
-        if signals.wait(Duration::from_millis(100))?.is_some() {
+        if let Some(received) = signals.wait(Duration::from_millis(100))? {
             // At the first it starts no more, at the second it ends what runs.
             for _ in 0..2 {
                 let _ = pagemill_kernel::process::signal::send(Pid(child.id()), 15);
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
-            ended = true;
+            ended = Some(Interrupted(received.signal));
         }
     }
 }

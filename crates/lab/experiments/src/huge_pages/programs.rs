@@ -46,8 +46,8 @@ use serde_json::Value;
 use super::applications::{self, Cluster, interpreter};
 use crate::reproduce::input::{Inputs, PATIENCE, compiler_proper};
 use crate::reproduce::packages::find;
-use crate::reproduce::target::Interrupted;
 use crate::reproduce::wiredtiger;
+use pagemill_launch::exit::Interrupted;
 
 /// The policies that need nothing of ours: the kernel carries them out.
 pub fn by_kernel() -> impl Iterator<Item = &'static str> {
@@ -206,7 +206,7 @@ impl Bench<'_> {
     /// One has come.
     pub fn go_on(&self, pause: Duration) -> Result<()> {
         match self.signals.wait(pause)? {
-            Some(_) => Err(Interrupted.into()),
+            Some(received) => Err(Interrupted(received.signal).into()),
             None => Ok(()),
         }
     }

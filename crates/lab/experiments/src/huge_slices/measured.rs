@@ -22,8 +22,8 @@ use pagemill_workloads::programs::slices::{CHASED, PART, PARTS};
 
 use super::options::{ALL, EXACT, NONE, Options};
 use super::subject::{Arm, Subject};
-use crate::reproduce::target::Interrupted;
 use crate::reproduce::wiredtiger;
+use pagemill_launch::exit::Interrupted;
 
 /// Starts a server on the socket $1, has it set $2 new keys of 2 KB, and ends it.
 const REDIS: &str = "\
@@ -186,8 +186,8 @@ impl<'a> Bench<'a> {
             measure::measure(self.linux, &self.words, measuring, &self.signals, &mut |done| {
                 say(&format!("measured {done} of {runs} runs"));
             })??;
-        if measured.interrupted.is_some() {
-            return Err(Interrupted.into());
+        if let Some(signal) = measured.interrupted {
+            return Err(Interrupted(signal).into());
         }
         ensure!(!measured.benefits.is_empty(), "its runs were too few or failed");
         let place = |place: ChunkLocation| (place.heap, place.offset);
@@ -229,8 +229,8 @@ impl<'a> Bench<'a> {
             let words = (&self.words.path, &self.words.arguments[..], &self.words.environment[..]);
             let run =
                 advise::run(self.linux, words, &self.signals, &pays, &mut advise::Unwatched)??;
-            if run.interrupted.is_some() {
-                return Err(Interrupted.into());
+            if let Some(signal) = run.interrupted {
+                return Err(Interrupted(signal).into());
             }
             if run.ended != Ended::Exited(0) {
                 bail!("{} under {name} ended otherwise: {:?}", self.name, run.ended);

@@ -26,7 +26,8 @@ use serde_json::Value;
 
 use super::cell::Cell;
 use super::outcome::Outcome;
-use super::target::{Interrupted, Sample, Stage};
+use super::target::{Sample, Stage};
+use pagemill_launch::exit::Interrupted;
 
 /// How often a cell that another process runs is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -171,7 +172,7 @@ impl Keep {
     /// A cell that is finished, or may now be run by the caller; waits while somebody else runs it.
     ///
     /// # Errors
-    /// Where nothing can be written; [`super::target::Interrupted`] by a signal.
+    /// Where nothing can be written; [`Interrupted`] by a signal.
     pub fn begin(&self, cell: &Cell, of: CellKey, stage: &Stage<'_>) -> Result<CellClaim> {
         let mut waiting = false;
         loop {

@@ -162,7 +162,7 @@ impl Plan {
     /// cannot run here has failed with the reason.
     ///
     /// # Errors
-    /// Where it cannot be kept; [`super::target::Interrupted`] by a signal.
+    /// Where it cannot be kept; [`pagemill_launch::exit::Interrupted`] by a signal.
     pub fn run_cell(
         &self,
         (cell, experiment): (&Cell, &Experiment),

@@ -28,7 +28,8 @@ use pagemill_workloads::resp::{Client, Reply};
 use super::arm::{Allocator, Arm};
 use super::experiment::{self, Load, Redis};
 use super::outcome::{self, Outcome};
-use super::target::{Interrupted, Program, Sample, Stage, Target};
+use super::target::{Program, Sample, Stage, Target};
+use pagemill_launch::exit::Interrupted;
 
 /// Patience with one reply.
 const REPLY: Duration = Duration::from_secs(60);

@@ -17,6 +17,8 @@ use super::summary::Summary;
 use super::target::Stage;
 use super::{html, machine, terminal};
 use crate::colloid;
+use pagemill_launch::exit::Interrupted;
+
 use crate::scoreboard::Scoreboard;
 use crate::tabled::{Outcomes, Tabled, Tables};
 
@@ -29,8 +31,8 @@ pub struct Run {
     pub text: String,
     /// Whether a cell failed.
     pub failed: bool,
-    /// Whether somebody ended it.
-    pub interrupted: bool,
+    /// Who ended it, if somebody did.
+    pub interrupted: Option<Interrupted>,
     /// The tables that are all that was asked for, as JSON.
     pub answer: Option<String>,
 }
@@ -47,11 +49,11 @@ pub fn apart(
     stage: &Stage<'_>,
     inputs: &Inputs,
     kept: (&Store, &Keep),
-    interrupted: bool,
+    interrupted: Option<Interrupted>,
 ) -> Result<Run> {
     let mut run = Run { interrupted, ..Run::default() };
     for name in request.apart() {
-        if run.interrupted {
+        if run.interrupted.is_some() {
             run.outcomes.absent.push((name, ENDED.to_owned()));
         } else if let Some(series) = request.measured(name, stage, inputs)? {
             one_apart((name, request.alone() == Some(name)), series, stage, kept, &mut run)?;
@@ -80,11 +82,11 @@ fn one_apart(
     series.leave_out(Some(&mut |step: &str| notice!("{step}")));
     let (finished, interrupted) = cells(name, series.as_mut(), stage, kept)?;
     run.interrupted = interrupted;
-    if interrupted {
+    if interrupted.is_some() {
         let results = kept.0.directory().display();
         notice!("{name} goes on where it was with -f -o {results}");
     }
-    match series.outcome(&finished, interrupted) {
+    match series.outcome(&finished, interrupted.is_some()) {
         Err(why) => absent(why),
         Ok(tables) => {
             run.failed |= finished.iter().any(|(_, outcome)| outcome.is_err());
@@ -126,7 +128,7 @@ pub fn cells(
     series: &mut dyn Series,
     stage: &Stage<'_>,
     (store, keep): (&Store, &Keep),
-) -> Result<(Vec<Finished>, bool)> {
+) -> Result<(Vec<Finished>, Option<Interrupted>)> {
     let amount = series::amount(series, Some(keep));
     if amount.cells > 0 {
         notice!("{name}: {amount}");

@@ -22,7 +22,8 @@ use super::keep::Keep;
 pub use super::keep::PlannedCell;
 use super::outcome::Outcome;
 use super::store::Store;
-use super::target::{Interrupted, Stage};
+use super::target::Stage;
+use pagemill_launch::exit::Interrupted;
 
 /// A finished cell: results, or the reason why there are none.
 pub type Finished = (Cell, Result<Outcome, String>);
@@ -96,7 +97,7 @@ pub fn all(
     stage: &Stage<'_>,
     kept: (Option<&Store>, &Keep),
     report: &mut dyn FnMut(&Step<'_>) -> Result<()>,
-) -> Result<(Vec<Finished>, bool)> {
+) -> Result<(Vec<Finished>, Option<Interrupted>)> {
     let run = each(series, stage, kept, report);
     let closed = series.close();
     run.and_then(|run| closed.map(|()| run))
@@ -107,7 +108,7 @@ fn each(
     stage: &Stage<'_>,
     (store, keep): (Option<&Store>, &Keep),
     report: &mut dyn FnMut(&Step<'_>) -> Result<()>,
-) -> Result<(Vec<Finished>, bool)> {
+) -> Result<(Vec<Finished>, Option<Interrupted>)> {
     let planned_cells = series.planned_cells();
     let mut finished: Vec<Finished> = Vec::new();
     let (mut digests, mut pace) = (Digests::new(), Pace::default());
@@ -134,8 +135,8 @@ fn each(
         });
         failed.map_or(Ok(()), Err)?;
         let (outcome, ran) = match run {
-            Err(error) if error.is::<Interrupted>() => return Ok((finished, true)),
-            run => run?,
+            Err(error) => return error.downcast().map(|by| (finished, Some(by))),
+            Ok(run) => run,
         };
         let outcome = outcome.and_then(|outcome| agrees(&mut digests, cell, outcome));
         if ran {
@@ -146,7 +147,7 @@ fn each(
         }
         finished.push((cell.clone(), outcome));
     }
-    Ok((finished, false))
+    Ok((finished, None))
 }
 
 /// How much of a series there is.

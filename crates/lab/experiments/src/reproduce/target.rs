@@ -22,6 +22,8 @@ use pagemill_control::run_memory::descendants;
 use pagemill_kernel::{Linux, process::signal, settings::cgroup};
 use pagemill_model::Pid;
 
+use pagemill_launch::exit::Interrupted;
+
 use super::arm::{Allocator, Arm};
 use pagemill_launch::stats_page::{self, Snapshot};
 
@@ -109,11 +111,6 @@ pub struct Stage<'a> {
     pub every: Duration,
 }
 
-/// The user or the system asked this run to end.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
 /// SIGINT, SIGTERM, SIGHUP: what ends a run.
 pub const ENDING: &[i32] = &[2, 15, 1];
 
@@ -129,7 +126,7 @@ impl<'a> Stage<'a> {
     /// [`Interrupted`] if one has come.
     pub fn wait(&self, time: Duration) -> Result<()> {
         match self.signals.wait(time)? {
-            Some(_) => Err(Interrupted.into()),
+            Some(received) => Err(Interrupted(received.signal).into()),
             None => Ok(()),
         }
     }

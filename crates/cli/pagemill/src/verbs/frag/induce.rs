@@ -124,7 +124,7 @@ fn induced(arguments: &Arguments) -> Result<Exit> {
     if !reached {
         drop(fragmenter);
         notice!("all memory was given back");
-        return Ok(if arguments.command.is_empty() { Exit::Finding } else { Exit::Code(125) });
+        return Ok(if arguments.command.is_empty() { Exit::Finding } else { Exit::WrapperFailed });
     }
     if let Some((program, rest)) = arguments.command.split_first() {
         let mut command = Command::new(program);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pagemill_kernel::process::Stat;
+use pagemill_launch::exit::Exit;
 use pagemill_model::fault::SUM;
 use pagemill_model::recording::{Meta, Writer};
 use pagemill_model::whole::{self, TEXT};
@@ -166,8 +167,8 @@ impl Arguments {
     }
 
     /// The exit status of wrong usage: env(1)'s for a wrapper, whose program never ran.
-    pub(super) fn wrong_usage(&self) -> u8 {
-        if self.command.is_empty() { 2 } else { 125 }
+    pub(super) const fn wrong_usage(&self) -> Exit {
+        if self.command.is_empty() { Exit::Failed } else { Exit::WrapperFailed }
     }
 
     /// What is known of a recording of the process of `stat` before it begins.

@@ -21,7 +21,7 @@ use pagemill_record::recorders::exact::{Emulated, Exact};
 pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> Result<Exit> {
     let refused = |error: anyhow::Error| {
         notice!("nothing is recorded: {error:#}");
-        Ok(Exit::Code(125))
+        Ok(Exit::WrapperFailed)
     };
     let interval = Duration::from(arguments.access_interval.max(INTERVAL_FLOOR));
     let cell = if arguments.every { Duration::ZERO } else { interval };

@@ -24,9 +24,9 @@ use pagemill_launch::exit::Exit;
 /// What was asked for, or how this ends without it.
 type OrExit<T> = Result<std::result::Result<T, Exit>>;
 
-fn refused<T>(why: &str, code: u8) -> OrExit<T> {
+fn refused<T>(why: &str, exit: Exit) -> OrExit<T> {
     notice!("nothing is recorded: {why}");
-    Ok(Err(Exit::Code(code)))
+    Ok(Err(exit))
 }
 
 /// Traces the accesses of a command or of a running process: in a child, so that whoever kills or stops the process
@@ -92,7 +92,7 @@ fn recorded(
                 // It was started to be recorded, a moment ago.
                 let _ = signal::send(pid, signal::KILL);
             }
-            return refused(&format!("{error:#}"), if arguments.pid.is_some() { 2 } else { 125 });
+            return refused(&format!("{error:#}"), arguments.wrong_usage());
         }
     };
     arguments.flush(&mut writer);
@@ -113,7 +113,10 @@ fn recorded(
 /// By an emulator, each access of the program and its time.
 fn emulated(arguments: &Arguments, signals: &Signals) -> OrExit<Exit> {
     if arguments.pid.is_some() {
-        return refused("an emulator runs a program from its start (give it with -- CMD)", 3);
+        return refused(
+            "an emulator runs a program from its start (give it with -- CMD)",
+            Exit::Unsupported,
+        );
     }
     if arguments.duration.is_some() || arguments.max_size.is_some() {
         let why = "--for and --max-size do not go with --backend exact";
@@ -122,7 +125,7 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> OrExit<Exit> {
     match prepare::plain(&arguments.command) {
         Ok(Prepared::Ready(_, path)) => exact::record(arguments, signals, &path).map(Ok),
         Ok(Prepared::Refused(exit)) => Ok(Err(exit)),
-        Err(error) => refused(&format!("{error:#}"), 125),
+        Err(error) => refused(&format!("{error:#}"), Exit::WrapperFailed),
     }
 }
 
@@ -130,12 +133,12 @@ fn emulated(arguments: &Arguments, signals: &Signals) -> OrExit<Exit> {
 fn taken_over(pid: Pid, options: Options) -> OrExit<Traced> {
     let attached = machine().living(pid).and_then(|_| Traced::attach(machine(), options, pid));
     attached.map(Ok).or_else(|error: Error| {
-        let code = match error.kind() {
-            Kind::Permission => 4,
-            Kind::Unsupported => 3,
-            _ => 2,
+        let exit = match error.kind() {
+            Kind::Permission => Exit::Permission,
+            Kind::Unsupported => Exit::Unsupported,
+            _ => Exit::Failed,
         };
-        refused(&format!("{error:#}"), code)
+        refused(&format!("{error:#}"), exit)
     })
 }
 
@@ -144,15 +147,15 @@ fn launched(arguments: &Arguments, options: Options) -> OrExit<Traced> {
     let (command, path) = match prepare::plain(&arguments.command) {
         Ok(Prepared::Ready(command, path)) => (command, path),
         Ok(Prepared::Refused(exit)) => return Ok(Err(exit)),
-        Err(error) => return refused(&format!("{error:#}"), 125),
+        Err(error) => return refused(&format!("{error:#}"), Exit::WrapperFailed),
     };
     if let Some(why) = untraceable::started(&path)? {
-        return refused(&why, 125);
+        return refused(&why, Exit::WrapperFailed);
     }
     let name = arguments.command.first().map_or(OsStr::new(""), OsString::as_os_str);
     match Traced::launch(machine(), options, &path, &command, name, !arguments.no_sites) {
         Ok(Ok(traced)) => Ok(Ok(traced)),
         Ok(Err(error)) => Ok(Err(prepare::cannot_execute(&path, &error))),
-        Err(error) => refused(&format!("{error:#}"), 125),
+        Err(error) => refused(&format!("{error:#}"), Exit::WrapperFailed),
     }
 }

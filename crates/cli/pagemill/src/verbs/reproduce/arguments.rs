@@ -32,7 +32,8 @@ Examples:
 const AFTER: &str = "\
 Writes raw figures, summaries and report.html into results/DATE-TIME (or -o DIR).
 Exit status: 0 all ran; 1 a cell failed (a crash, a wrong result, an arm that was not what it says); 2 usage; \
-3 nothing of what was asked for can run here, 4 because it is root's; 130 interrupted, finished cells are kept.";
+3 nothing of what was asked for can run here, 4 because it is root's; 130 Ctrl-C, \
+143 SIGTERM, finished cells are kept.";
 
 /// Which experiments, and how.
 #[derive(Clone, Debug, Args)]
