@@ -2,6 +2,7 @@
 
 use pagemill_analysis::heap::Pauses;
 use pagemill_heap::stats::degraded;
+use pagemill_launch::prepare;
 use pagemill_model::HeapSample;
 use pagemill_model::dataset::{Cell, Row as _};
 use serde_json::{Map, Value, json};
@@ -71,7 +72,7 @@ pub fn waiting_for_ksmd(sample: &HeapSample, page_size: u64) -> Option<u64> {
 pub fn back_end(sample: &HeapSample) -> String {
     let name = sample.backend.as_deref().unwrap_or("unknown");
     let why = match (name, sample.config.as_deref()) {
-        ("none", Some(config)) if !config.ends_with('y') => " (it does not compact)",
+        ("none", Some(config)) if !prepare::compacts(config) => " (it does not compact)",
         ("none", _) if sample.degraded.unwrap_or(0) != 0 => " (see degraded, below)",
         ("none", _) => " (asked for, or none was needed yet)",
         _ => "",

@@ -10,7 +10,7 @@ use crate::arm::{Arm, State, given_up};
 use crate::count::Count;
 use crate::estimates::grouped;
 use crate::lever::Start;
-use crate::observation::{RunObservation, bytes, part, percent, seconds, wrapped};
+use crate::observation::{RunObservation, bytes, part, percent, seconds};
 use crate::rule::{
     Aim, Change, Criteria, Figures, GROSS, Goal, LEAST, Quantity, Runs, Standing, runs_to_tell,
 };
@@ -366,8 +366,8 @@ impl Advice {
     /// As text.
     pub fn text(&self) -> String {
         let levers = self.levers();
-        let mut text = wrapped(&format!("{}.\n\n", self.conclusion()));
-        text.push_str(&wrapped(&format!("{}\n", self.usual().text("as it is", self.live()))));
+        let mut text = format!("{}.\n\n", self.conclusion());
+        text.push_str(&format!("{}\n", self.usual().text("as it is", self.live())));
         if !self.base.is_empty() {
             let (header, rows) = self.table(&levers, true);
             text.push_str(&format!("\n{}", text::table(&header, &rows)));
@@ -377,10 +377,10 @@ impl Advice {
             text.push_str(&listed(title, arms));
         }
         text.push('\n');
-        self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
-        text.push_str(&wrapped(&format!("{FORMULA}\n\n")));
+        self.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
+        text.push_str(&format!("{FORMULA}\n\n"));
         if let Some(colder) = self.colder() {
-            text.push_str(&wrapped(&format!("{colder}\n")));
+            text.push_str(&format!("{colder}\n"));
         }
         text.push_str(&format!("{}\n", self.ends()));
         text
@@ -390,7 +390,7 @@ impl Advice {
     fn ends(&self) -> String {
         let about = |arm: usize| {
             let lever = self.arms[arm].lever;
-            wrapped(&format!("{}: {}\n", lever.name(), lever.what()))
+            format!("{}: {}\n", lever.name(), lever.what())
         };
         match (self.judgement.choice, self.judgement.over_bound) {
             (Some((arm, _)), _) => format!("{}use: {}", about(arm), self.command()),
@@ -659,7 +659,7 @@ fn listed(title: &str, rows: Vec<Vec<String>>) -> String {
     }
     let says = rows.into_iter().map(|mut row| (row.remove(0).trim().to_owned(), row.remove(0)));
     let lines = grouped(says).into_iter().map(|(names, why)| format!("  {names}: {why}\n"));
-    lines.map(|line| wrapped(&line)).collect()
+    lines.collect()
 }
 
 /// What is known of the levers of which enough was seen.
@@ -857,10 +857,7 @@ mod tests {
             run.counted[Count::UserTime as usize] = Some(user);
         }
         let text = advice.text();
-        assert!(
-            text.starts_with(&wrapped(&advice.conclusion())),
-            "the conclusion is first: {text}"
-        );
+        assert!(text.starts_with(&advice.conclusion()), "the conclusion is first: {text}");
         assert!(text.contains("\n\nas it is    1.30 s: 600.0 ms user, 1.00 s system"), "{text}");
         let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         let [twice, once] = [REGISTRY[0].name(), REGISTRY[1].name()].map(row);

@@ -20,7 +20,7 @@ use pagemill_kernel::{
     process::{psi, scheduling},
 };
 use pagemill_launch::allocator::Allocator;
-use pagemill_launch::{cpython, program, stats_page};
+use pagemill_launch::{cpython, prepare, program, stats_page};
 use pagemill_model::recording::{Meta, NotMeasured};
 use pagemill_model::whole::{self, TEXT};
 use pagemill_model::{Bytes, Event, Fold as _, HeapSample, Pid};
@@ -36,7 +36,7 @@ use crate::levers::REGISTRY;
 use crate::levers::plain::PLAIN;
 use crate::levers::slower_memory::SlowerMemory;
 use crate::marks::Marks;
-use crate::observation::{RunObservation, bytes, wrapped};
+use crate::observation::{RunObservation, bytes};
 use crate::session::SMALL;
 use crate::zeros::ZeroSample;
 
@@ -182,7 +182,7 @@ fn own_heap(linux: &Linux, pid: Pid) -> Option<(Allocator, MallocFree)> {
 
 /// What pagemill's heap keeps free in this configuration: pieces of pages, for whole ones go back.
 fn in_own_heap(config: Option<&str>, live: u64, footprint: u64) -> (Allocator, MallocFree) {
-    let allocator = match config.is_some_and(|name| name.ends_with('y')) {
+    let allocator = match config.is_some_and(prepare::compacts) {
         true => Allocator::Pagemill,
         false => PLAIN,
     };
@@ -464,9 +464,9 @@ impl Estimates {
 
     /// As text.
     pub fn text(&self) -> String {
-        let mut text = wrapped(&format!("{}: {}\n", self.whose, self.conclusion()));
-        text.push_str(&format!("\n{}\n", wrapped(&self.seen.text("looked at", None))));
-        self.notes.iter().for_each(|note| text.push_str(&wrapped(&format!("{note}\n"))));
+        let mut text = format!("{}: {}\n", self.whose, self.conclusion());
+        text.push_str(&format!("\n{}\n", self.seen.text("looked at", None)));
+        self.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
         let rows = self.rows();
         if !rows.is_empty() {
             text.push_str("\nwhat levers may bring at the most, by what was seen\n");

@@ -383,38 +383,6 @@ impl RunObservation {
     }
 }
 
-/// Lines that are broken between words where the terminal ends, if this goes to one.
-pub(crate) fn wrapped(lines: &str) -> String {
-    match pagemill_launch::stdio::terminal().flatten() {
-        Some(width) => broken(lines, usize::from(width)),
-        None => lines.to_owned(),
-    }
-}
-
-/// Columns of what stands before a line of what was seen.
-const LABEL: usize = 12;
-
-/// The same at this width. What follows a label, or is set in, goes on below where it begins.
-fn broken(lines: &str, width: usize) -> String {
-    let mut text = String::new();
-    for line in lines.split_inclusive('\n') {
-        let labelled = line.get(LABEL - 2..LABEL) == Some("  ");
-        let indent = if labelled { LABEL } else { 0 };
-        let mut column = 0;
-        for word in line.split_inclusive(' ') {
-            let length = word.trim_end().chars().count();
-            if column > indent && column + length > width {
-                text.truncate(text.trim_end().len());
-                text.push_str(&format!("\n{:indent$}", ""));
-                column = indent;
-            }
-            text.push_str(word);
-            column += word.chars().count();
-        }
-    }
-    text
-}
-
 /// Bytes in words.
 pub(crate) fn bytes(value: f64) -> String {
     Bytes(value.max(0.0) as u64).to_string().trim().to_owned()
@@ -479,16 +447,6 @@ mod tests {
         assert!(early.given_back("").memory > 0.9 && early.other_malloc(false).likely > 0.4);
         let unknown = RunObservation { malloc: None, ..busy };
         assert!(unknown.other_malloc(true).likely > unknown.other_malloc(false).likely);
-    }
-
-    #[test]
-    fn lines_end_where_the_terminal_does_and_go_on_where_they_began() {
-        let lines =
-            "memory      a b c\n            d e\n\nlonger prose than that\nnothing to break";
-        let told = "memory      a\n            b\n            c\n            d\n            e\n\nlonger prose\nthan \
-                    that\nnothing to\nbreak";
-        assert_eq!(broken(lines, 13), told);
-        assert_eq!(broken(lines, 80), lines);
     }
 
     /// Of `true`, which no look saw, it said that it had "0 B at its highest: anonymous 0 B".

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::estimates::{self, Estimates};
 use crate::holders::Holders;
-use crate::observation::wrapped;
 use crate::slower_memory::{SlowerMemory, Tier, Touches};
 
 /// A program that is to be simulated on two tiers, made of its recording while that is read.
@@ -100,8 +99,8 @@ impl RecordingAdvice {
             Some(seen) => format!("{}{modelled}", seen.text()),
             None => format!(
                 "{}{modelled}\n{}\n",
-                wrapped(&format!("{}: {}\n", self.path, self.conclusion())),
-                wrapped(&self.without_samples())
+                format_args!("{}: {}\n", self.path, self.conclusion()),
+                self.without_samples()
             ),
         }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use pagemill_kernel::Linux;
+use pagemill_launch::prepare;
 use pagemill_launch::stats_page::{Page, locate};
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_report::heap::degradations;
@@ -49,7 +50,7 @@ pub fn compact(page: &Page, pid: Pid) -> Result<String> {
     let Some(before) = page.read()? else {
         bail!("the heap of process {pid} has not started: there is nothing to compact")
     };
-    if before.config_name().is_some_and(|name| !name.ends_with('y')) {
+    if before.config_name().is_some_and(|name| !prepare::compacts(name)) {
         bail!(
             "the heap of process {pid} does not compact: its configuration is {} (start the program with: \
              pagemill run --heap compact -- CMD)",

@@ -82,6 +82,47 @@ impl Linux {
         Ok(mhz.map(|mhz| mhz.round() as u64))
     }
 
+    /// The load averages of the last 1, 5 and 15 minutes, as `/proc/loadavg` has them.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn load_averages(&self) -> Result<String> {
+        let text = self.read("/proc/loadavg")?;
+        Ok(text.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+    }
+
+    /// What this machine is called.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn hostname(&self) -> Result<String> {
+        self.read("/proc/sys/kernel/hostname").map(|text| text.trim().to_owned())
+    }
+
+    /// The name of the first processor of `/proc/cpuinfo`; `None` where it has none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn processor(&self) -> Result<Option<String>> {
+        let text = self.read("/proc/cpuinfo")?;
+        let line = text.lines().find(|line| line.starts_with("model name"));
+        Ok(line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned())))
+    }
+
+    /// Bytes of the first processor's cache of this level that holds data; `None` where the kernel names none.
+    pub fn cache_bytes(&self, level: u32) -> Option<u64> {
+        (0..8).find_map(|index| {
+            let read = |name: &str| {
+                let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
+                Some(self.read(path).ok()?.trim().to_owned())
+            };
+            let holds_data = read("type")? != "Instruction";
+            let size = read("size")?;
+            let kib: u64 = size.strip_suffix('K')?.parse().ok()?;
+            (holds_data && read("level")? == level.to_string()).then(|| kib.checked_mul(1024))?
+        })
+    }
+
     /// Whether it is a virtual machine, as its first processor says (the flag `hypervisor`).
     pub fn is_virtual(&self) -> bool {
         let text = self.read("/proc/cpuinfo").unwrap_or_default();

@@ -34,6 +34,17 @@ pub struct Choice {
     pub options: Vec<String>,
 }
 
+/// As the kernel writes it: `a [b] c`.
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = |word: &String| match *word == self.active {
+            true => format!("[{word}]"),
+            false => word.clone(),
+        };
+        f.write_str(&self.options.iter().map(word).collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl Choice {
     /// Parses `a [b] c`.
     pub fn parse(text: &str) -> Option<Self> {

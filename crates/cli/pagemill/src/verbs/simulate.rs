@@ -5,12 +5,12 @@ mod huge;
 
 use anyhow::{Result, bail};
 use pagemill_experiments::colloid;
-use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_experiments::reproduce::keep::Keep;
 use pagemill_experiments::simulate::machine::{fits, machine, program, sized};
 use pagemill_experiments::simulate::placement::Conditions;
 use pagemill_experiments::simulate::sweep::{Sizes, sweep};
 use pagemill_launch::exit::Exit;
+use pagemill_launch::meant::meant;
 use pagemill_launch::progress::Progress;
 use pagemill_policy::tier::compose;
 use pagemill_sim::machine::{ICELAKE, Machine};

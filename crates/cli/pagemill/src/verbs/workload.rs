@@ -14,8 +14,8 @@ use pagemill_workloads::programs;
 use pagemill_workloads::programs::ycsb;
 use serde_json::{Map, Value, json};
 
-use pagemill_experiments::reproduce::experiment::meant;
 use pagemill_launch::exit::Exit;
+use pagemill_launch::meant::meant;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -17,6 +17,7 @@ use crate::reproduce::experiment;
 use crate::reproduce::plan::say_skipped;
 use crate::reproduce::target::ENDING;
 use pagemill_launch::exit::Interrupted;
+use pagemill_launch::meant::meant;
 
 /// What runs cells on machines.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Engine {
             _ => {
                 let engine = words.first().map_or("", String::as_str);
                 // What follows a wrong name may be an experiment.
-                let meant = experiment::meant(engine, ["slurm", "parallel"].into_iter());
+                let meant = meant(engine, ["slurm", "parallel"].into_iter());
                 bail!("there is no engine {engine:?}{meant}; valid: slurm, parallel HOST,…")
             }
         }

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry;
 use crate::reproduce::cell::Cell;
-use crate::reproduce::experiment::meant;
 use crate::reproduce::keep::{self, Keep};
 use crate::reproduce::plan::{Options, Skipped};
+use pagemill_launch::meant::meant;
 
 /// The file of a matrix, in a results directory.
 pub const FILE: &str = "matrix.json";

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
+use pagemill_launch::meant::meant;
 use serde::Deserialize;
 
 use crate::coverage::MESH;
@@ -497,14 +498,6 @@ pub fn select(names: &[String], others: &[&str]) -> Result<Vec<Experiment>> {
     let chosen =
         |one: &Experiment| names.iter().any(|name| one.name == *name || one.group == *name);
     Ok(all.into_iter().filter(|one| names.is_empty() || chosen(one)).collect())
-}
-
-/// The one of some names that may have been meant by a wrong one, as the end of a sentence; empty if none is like it.
-pub fn meant<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let likeness = |name: &'a str| (strsim::jaro_winkler(wrong, name), name);
-    let nearest = names.map(likeness).max_by(|a, b| a.0.total_cmp(&b.0));
-    let nearest = nearest.filter(|(likeness, _)| *likeness > 0.8);
-    nearest.map_or(String::new(), |(_, name)| format!(" (did you mean {name:?}?)"))
 }
 
 /// Those of `known` that are named.

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::arm::{Allocator, Arm};
 use super::target::{Observations, Sample, heap_metrics};
+use pagemill_launch::prepare;
 use pagemill_launch::stats_page::Snapshot;
 use pagemill_report::heap as heap_report;
 
@@ -79,7 +80,7 @@ pub fn checked(arm: &Arm, seen: Observations) -> Result<Outcome> {
                 heap.config_name()
             );
             let (backend, barrier) = (heap.backend_name(), heap.barrier_name());
-            if config.ends_with('y') {
+            if prepare::compacts(config) {
                 outcome.notes.push(in_force(&heap, backend, barrier));
                 let wanted = if *ksm { "ksm" } else { "remap" };
                 // A heap too small to compact has no back end, which is no contradiction.

@@ -15,7 +15,7 @@ use pagemill_sim::tlb;
 use serde_json::{Value, json};
 
 pub use super::huge_recorded::HugeProgram;
-use crate::reproduce::experiment::meant;
+use pagemill_launch::meant::meant;
 
 /// Cycles in a microsecond of the simulated processor.
 const MHZ: u64 = 2600;

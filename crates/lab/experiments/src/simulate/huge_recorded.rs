@@ -15,7 +15,7 @@ use pagemill_policy::huge::Section;
 use pagemill_policy::huge::profile::Mapping;
 use pagemill_sim::huge::{RegionMapping, Workload, names};
 
-use crate::reproduce::experiment::meant;
+use pagemill_launch::meant::meant;
 
 /// Protection, flags and descriptor of private anonymous memory.
 const ANONYMOUS: (u64, u64, u64) = (3, 0x22, u64::MAX);

@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use pagemill_launch::input;
-use pagemill_model::Bytes;
+use pagemill_launch::meant::meant;
+use pagemill_model::{Bytes, whole};
 use pagemill_sim::machine::{ICELAKE, Machine};
 use pagemill_sim::workload::{self, GIB, Workload};
 
 use super::placement::size;
 use crate::recorded;
-use crate::reproduce::experiment::meant;
 
 /// The machine of a file, or the built-in one; with another unloaded latency of the alternate tier, ns.
 ///
@@ -20,7 +19,8 @@ pub fn machine(file: Option<&Path>, unloaded: Option<f64>) -> Result<Machine> {
     let machine = match file {
         None => Machine::parse(ICELAKE).context("the built-in machine")?,
         Some(path) => {
-            let text = input::text(path)?;
+            let text =
+                whole::text(path).with_context(|| format!("cannot read {}", path.display()))?;
             Machine::parse(&text).with_context(|| format!("{}", path.display()))?
         }
     };

@@ -2,6 +2,7 @@
 
 use pagemill_analysis::findings::is_stored;
 use pagemill_analysis::growth::steady;
+use pagemill_launch::prepare;
 use pagemill_model::recording::Meta;
 use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, FaultSetup, HeapSample, Nanos};
@@ -94,7 +95,7 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
                 size(live),
                 size(kept)
             );
-            let compacts = sample.config.as_deref().is_some_and(|name| name.ends_with('y'));
+            let compacts = sample.config.as_deref().is_some_and(prepare::compacts);
             text += match compacts {
                 true => "; compaction merges such pages",
                 false if rests(state) => "; pagemill run --heap compact merges such pages",
@@ -114,15 +115,16 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
     }
     if let Some(malloc) = &state.memory.malloc {
         let name = malloc.malloc.as_deref().unwrap_or_default();
+        let is_glibc = name == HeapSample::GLIBC;
         let bytes = |bytes: Option<Bytes>| bytes.map_or(0, |bytes| bytes.0);
         let (whole, pieces) = (bytes(malloc.malloc_returnable), bytes(malloc.malloc_pieces));
         let kept = whole.saturating_add(pieces).min(all);
         if kept as f64 >= PART * all as f64 {
             let lever = match whole >= pieces {
-                true if name.starts_with("glibc") && rests(state) => {
+                true if is_glibc && rests(state) => {
                     "in whole pages: pagemill run --trim has it give them back"
                 }
-                true if name.starts_with("glibc") => {
+                true if is_glibc => {
                     "in whole pages, and it does not rest: pagemill run --heap compact"
                 }
                 true => "in whole pages, which it gives back later, if at all",

@@ -20,6 +20,7 @@ pub mod trim_at_rest;
 
 use anyhow::{Result, bail};
 use pagemill_launch::allocator;
+use pagemill_launch::meant::meant;
 
 use crate::lever::Lever;
 
@@ -47,9 +48,6 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &slower_memory::SlowerMemory,
 ];
 
-/// Names that are less alike than this are not meant for each other (Jaro-Winkler).
-const ALIKE: f64 = 0.8;
-
 /// That each of these is the name of a lever.
 ///
 /// # Errors
@@ -58,9 +56,7 @@ pub fn check(names: &[String]) -> Result<()> {
     let known = || REGISTRY.iter().map(|lever| lever.name());
     let wrong = names.iter().find(|name| !known().any(|known| known == name.as_str()));
     let Some(name) = wrong else { return Ok(()) };
-    let alike = known().map(|known| (strsim::jaro_winkler(name, known), known));
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(alike, _)| *alike > ALIKE);
-    let meant = nearest.map_or_else(String::new, |(_, name)| format!(" (did you mean {name:?}?)"));
+    let meant = meant(name, known());
     bail!(
         "--levers: there is no lever {name:?}{meant}; there are: {}",
         known().collect::<Vec<_>>().join(", ")

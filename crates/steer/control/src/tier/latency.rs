@@ -22,7 +22,7 @@ use pagemill_kernel::process::scheduling::AffinityGuard;
 
 use super::Tiers;
 use super::probe::Chase;
-use pagemill_launch::input;
+use pagemill_model::whole;
 
 /// The names of the sources.
 pub const SOURCES: &str = "auto, uncore, amd-l3, probe, replay:FILE or none";
@@ -241,7 +241,8 @@ const KEYS: [&str; 5] =
 
 impl Script {
     fn read(path: &Path) -> Result<Self> {
-        Self::parse(&input::text(path)?).with_context(|| format!("{}", path.display()))
+        let text = whole::text(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{}", path.display()))
     }
 
     /// Reads a script; the error names line, key and valid values.
