@@ -13,9 +13,12 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use pagemill_kernel::Linux;
 use pagemill_kernel::memory::anonymous::Anonymous;
 
 use crate::program::{Outcome, Params, Program, Report};
+use pagemill_kernel::memory::smaps::Usage;
+use pagemill_model::Pid;
 use pagemill_model::random::Random;
 
 /// The programs.
@@ -93,17 +96,12 @@ fn metrics(
 
 /// Of this process: huge and resident bytes, and minor faults.
 fn own_memory() -> (f64, f64, f64) {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let rollup = read("/proc/self/smaps_rollup");
-    let field = |name: &str| {
-        let line = rollup.lines().find(|line| line.starts_with(name));
-        let word = line.and_then(|line| line.split_whitespace().nth(1));
-        word.and_then(|word| word.parse::<f64>().ok()).unwrap_or(f64::NAN) * 1024.0
-    };
-    let stat = read("/proc/self/stat");
-    let faults = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(7));
-    let faults = faults.and_then(|word| word.parse().ok()).unwrap_or(f64::NAN);
-    (field("AnonHugePages:"), field("Rss:"), faults)
+    let (linux, own) = (Linux::live(), Pid::own());
+    let figure = |figure: Option<u64>| figure.map_or(f64::NAN, |figure| figure as f64);
+    let usage = linux.smaps_rollup(own).ok();
+    let faults = linux.stat(own).ok().map(|stat| stat.minor_faults);
+    let of = |field: fn(&Usage) -> Option<u64>| figure(usage.as_ref().and_then(field));
+    (of(|usage| usage.anon_huge_pages), of(|usage| usage.rss), figure(faults))
 }
 
 fn spend(time: Duration) {

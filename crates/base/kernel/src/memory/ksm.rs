@@ -26,7 +26,9 @@ pub enum Run {
 }
 
 impl Run {
-    pub(crate) fn number(self) -> u64 {
+    /// The number that the kernel knows it by.
+    #[must_use]
+    pub fn number(self) -> u64 {
         match self {
             Self::Stop => 0,
             Self::Merge => 1,

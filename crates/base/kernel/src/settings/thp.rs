@@ -113,6 +113,14 @@ impl Linux {
         self.choice(&format!("{DIRECTORY}/enabled"))
     }
 
+    /// What a fault does for a huge page where none is free.
+    ///
+    /// # Errors
+    /// As of [`Linux::thp_enabled`].
+    pub fn thp_defrag(&self) -> Result<Choice> {
+        self.choice(&format!("{DIRECTORY}/defrag"))
+    }
+
     /// Whether shared memory, memfds included, uses huge pages.
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use pagemill_kernel::Linux;
+use pagemill_kernel::settings::thp::Choice;
 use pagemill_launch::files;
 use pagemill_model::shell::quoted;
-use pagemill_model::whole;
 
 /// Brings memory into the state in which a cell begins, and back.
 const PROLOG: &str = include_str!("prolog.sh");
@@ -44,15 +44,12 @@ impl SubmitHost<'_> {
     /// # Errors
     /// Where they cannot be written.
     pub fn write(&self) -> Result<()> {
-        let setting = |name: &str| {
-            let path = format!("/sys/kernel/mm/transparent_hugepage/{name}");
-            let text = whole::text(&self.linux.path(path)).unwrap_or_default();
-            let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-            chosen.map_or(String::new(), |(chosen, _)| chosen.to_owned())
+        let active = |choice: pagemill_kernel::Result<Choice>| {
+            choice.map(|choice| choice.active).unwrap_or_default()
         };
         let prolog = PROLOG
-            .replace("@ENABLED@", &setting("enabled"))
-            .replace("@DEFRAG@", &setting("defrag"));
+            .replace("@ENABLED@", &active(self.linux.thp_enabled()))
+            .replace("@DEFRAG@", &active(self.linux.thp_defrag()));
         let pagemill = self.executable.to_str().context("this binary's name is no text")?;
         let cell = CELL
             .replace("@RESULTS@", &quoted(self.results()?))

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use pagemill_kernel::Linux;
 use pagemill_launch::lazy_file::Parts;
 use pagemill_launch::{files, library};
 use pagemill_model::whole;
@@ -341,10 +342,10 @@ fn id(path: &Path) -> Result<String> {
 
 /// What this machine is called, by Slurm if that started this.
 pub fn host() -> String {
-    std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| {
-        let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        name.trim().to_owned()
-    })
+    std::env::var("SLURMD_NODENAME")
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| Linux::live().hostname().unwrap_or_default())
 }
 
 #[cfg(test)]

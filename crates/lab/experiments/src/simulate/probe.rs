@@ -1,6 +1,5 @@
 //! The memory nodes of this machine, measured, as a machine file.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,7 +10,6 @@ use pagemill_kernel::nodes::Node;
 use pagemill_kernel::process::scheduling::AffinityGuard;
 use pagemill_launch::progress::Progress;
 use pagemill_model::page::HUGE;
-use pagemill_model::whole;
 use pagemill_sim::machine::{ICELAKE, Machine};
 
 /// Bytes of the chaser's ring, at least and at most.
@@ -42,7 +40,7 @@ pub fn machine_file(linux: &Linux, nodes: &[u32], time: Duration) -> Result<Stri
         );
     }
     let built_in = Machine::parse(ICELAKE).context("the built-in machine")?;
-    let cache = cache_of(linux, 3);
+    let cache = linux.cache_bytes(3);
     let mut machine = host(linux, as_built_in(&built_in)?, cache)?;
     let mut curves = String::new();
     for tier in &found {
@@ -153,12 +151,6 @@ fn as_built_in(machine: &Machine) -> Result<Machine> {
 /// What the kernel says of processor and caches.
 fn host(linux: &Linux, machine: Machine, cache: Option<u64>) -> Result<Machine> {
     let mut machine = machine;
-    let read = |path: &str| whole::text(&linux.path(path)).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let clock = info.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == "cpu MHz").then(|| value.trim().parse::<f64>().ok())?
-    });
     let mut take = |key: &str, value: Option<f64>, source: &str| -> Result<()> {
         if let Some(value) = value.filter(|value| *value > 0.0) {
             machine = machine.found(key, (value * 1000.0).round() / 1000.0, source)?;
@@ -167,29 +159,14 @@ fn host(linux: &Linux, machine: Machine, cache: Option<u64>) -> Result<Machine> 
     };
     take(
         "core.frequency_ghz",
-        clock.map(|clock| clock / 1000.0),
+        linux.mhz().ok().flatten().map(|clock| clock as f64 / 1000.0),
         "/proc/cpuinfo: cpu MHz of the first processor",
     )?;
-    let second = cache_of(linux, 2).map(|bytes| bytes as f64 / 1024.0);
+    let second = linux.cache_bytes(2).map(|bytes| bytes as f64 / 1024.0);
     take("cache.l2_kib", second, "the kernel's account of the first processor's caches")?;
     let last = cache.map(|bytes| bytes as f64 / (1 << 20) as f64);
     take("cache.llc_mib", last, "the kernel's account of the first processor's caches")?;
     Ok(machine)
-}
-
-/// Bytes of a cache of the first processor.
-fn cache_of(linux: &Linux, level: u32) -> Option<u64> {
-    let root = "/sys/devices/system/cpu/cpu0/cache";
-    (0..8).find_map(|index| {
-        let read = |name: &str| {
-            let path = linux.path(Path::new(root).join(format!("index{index}/{name}")));
-            Some(whole::text(&path).ok()?.trim().to_owned())
-        };
-        let holds_data = read("type")? != "Instruction";
-        let size = read("size")?;
-        let kib: u64 = size.strip_suffix('K')?.parse().ok()?;
-        (holds_data && read("level")? == level.to_string()).then_some(kib << 10)
-    })
 }
 
 /// The machine with a tier as measured.
