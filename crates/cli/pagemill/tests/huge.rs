@@ -110,7 +110,7 @@ fn a_program_that_grows_is_measured_and_what_was_decided_is_decided_again() {
         let rec = room.path().join(goal);
         let rec = rec.to_str().unwrap();
         // The workload ends with an error if a page does not hold what it wrote.
-        let (ran, stats) = under("auto", &["--goal", goal, "--log", rec], &command);
+        let (ran, stats) = under("auto", &["--forget", "--goal", goal, "--log", rec], &command);
         assert_eq!(ran.code(), Some(0), "{ran:?}");
         assert_eq!(sum(&stats, "degraded"), 0, "{stats}");
         let decided = stats["decisions"].as_object().unwrap();
@@ -119,6 +119,79 @@ fn a_program_that_grows_is_measured_and_what_was_decided_is_decided_again() {
         let replay = pagemill_with(&["plan", rec, "--replay"]);
         assert_eq!(replay.out, format!("{decided} decisions replayed, 0 differ\n"), "{replay:?}");
     }
+}
+
+/// How a run of `auto` began, and how many there were before it.
+fn begun(extra: &[&str], command: &[&str]) -> (String, u64) {
+    let (ran, stats) = under("auto", extra, command);
+    assert_eq!(ran.code(), Some(0), "{ran:?}");
+    (stats["begins_with"].as_str().unwrap().to_owned(), stats["earlier_runs"].as_u64().unwrap())
+}
+
+#[test]
+fn runs_of_a_command_are_remembered_and_forgotten() {
+    // A command of its own: some 100 ms of work.
+    let room = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+    let command = ["sh", "-c", script, room.path().to_str().unwrap()];
+    let (first, runs) = begun(&[], &command);
+    assert_eq!(runs, 0);
+    let with_port = [&command[..], &["7001"]].concat();
+    assert_eq!(begun(&[], &with_port), (first.clone(), 1), "a number makes no other command");
+    let (other, runs) = begun(&["--goal", "tail"], &command);
+    assert_eq!(runs, 0, "{other}: another goal");
+    assert_eq!(begun(&["--dry"], &command).1, 2, "a dry run sees them");
+    assert_eq!(begun(&[], &command), (first.clone(), 2), "and adds none");
+    assert_eq!(begun(&["--forget"], &command), (first.clone(), 0));
+    assert_eq!(begun(&[], &command), (first, 1));
+}
+
+#[test]
+fn a_command_whose_runs_took_less_on_huge_pages_begins_with_them_and_gives_them_back() {
+    if let Some(why) = unable_to_borrow() {
+        return skip(&why).unwrap_or(());
+    }
+    let setting = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let before = std::fs::read_to_string(setting).unwrap();
+    if !before.contains("[madvise]") {
+        return skip("the system's huge pages come unasked, or never").unwrap_or(());
+    }
+    let room = tempfile::tempdir().unwrap();
+    let script = format!("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; cat {setting}");
+    let mark = room.path().to_str().unwrap();
+    let command = ["sh", "-c", &script, mark];
+    let usual = begun(&[], &command).0;
+    let learned = std::fs::read_dir("/run/pagemill/learned").unwrap().flatten();
+    let mut learned = learned.map(|entry| entry.path());
+    let file =
+        learned.find(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(mark)));
+    let file = file.unwrap();
+    // As if 20 runs had found it.
+    let mut known: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let costs = |cost: u64| vec![cost.to_string(); 3].join(" ");
+    let (dear, cheap) = (costs(9_000_000), costs(1_000_000));
+    known["runs"] = 20.into();
+    known["trials"] = format!(
+        "spent 100000000000 charged 0 size 4 first {usual}; base {dear}; fault-64k {dear}; fault-2m {cheap}"
+    )
+    .into();
+    let run = |first: &str, ns: u64| serde_json::json!([first, ns, 1 << 20]);
+    let (slow, fast) = (1_000_000_000_000, 500_000_000_000);
+    known["last"] =
+        [run(&usual, slow), run(&usual, slow), run("fault-2m", fast), run("fault-2m", fast)].into();
+    std::fs::write(&file, known.to_string()).unwrap();
+    let (ran, stats) = under("auto", &[], &command);
+    assert_eq!((&stats["begins_with"], &stats["earlier_runs"]), (&"fault-2m".into(), &20.into()));
+    assert!(ran.out.contains("[always]"), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(setting).unwrap(), before);
+    // Where they took more they are left.
+    known["last"] =
+        [run(&usual, fast), run(&usual, fast), run("fault-2m", slow), run("fault-2m", slow)].into();
+    std::fs::write(&file, known.to_string()).unwrap();
+    let (ran, stats) = under("auto", &[], &command);
+    assert_eq!(stats["begins_with"], usual);
+    assert!(ran.out.contains("[madvise]"), "{ran:?}");
+    let _ = std::fs::remove_file(&file);
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn orders(bytes: &[u8]) -> Option<(u64, u64)> {
             command: Vec::new(),
             // Helped from outside, so that no setting is borrowed.
             pid: Some(Pid(PID)),
+            forget: false,
         };
         if let Some(mut launcher) = made.then(|| Launcher::new(&linux, options).ok()).flatten() {
             told = written(&mut launcher, bytes);

@@ -137,19 +137,28 @@ impl Calibration {
 
 /// Where costs are kept, best first.
 fn files(linux: &Linux) -> Vec<PathBuf> {
-    files_of(loan::directory(linux), |name| std::env::var_os(name))
+    files_called(linux, "huge-costs.json")
+}
+
+/// Where a file of this name is kept, best first.
+pub(crate) fn files_called(linux: &Linux, name: &str) -> Vec<PathBuf> {
+    files_of(loan::directory(linux), name, |name| std::env::var_os(name))
 }
 
 /// The same for an environment. A variable that holds no absolute path counts as not set, as the XDG base directory
 /// specification has it.
-fn files_of(system: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+fn files_of(
+    system: PathBuf,
+    file: &str,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Vec<PathBuf> {
     let place = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let own = place("XDG_RUNTIME_DIR")
         .or_else(|| place("XDG_CACHE_HOME"))
         .or_else(|| Some(place("HOME")?.join(".cache")));
     let mut directories = vec![system];
     directories.extend(own.map(|own| own.join("pagemill")));
-    directories.into_iter().map(|directory| directory.join("huge-costs.json")).collect()
+    directories.into_iter().map(|directory| directory.join(file)).collect()
 }
 
 /// Seconds since 1970 UTC.
@@ -224,7 +233,7 @@ fn measure(linux: &Linux) -> Result<Calibration> {
 }
 
 /// Puts it in place, with its directory.
-fn keep(path: &Path, text: &[u8]) -> std::io::Result<()> {
+pub(crate) fn keep(path: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -273,7 +282,7 @@ mod tests {
                 let found = set.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| OsString::from(value))
             };
-            files_of("/run/pagemill".into(), value)
+            files_of("/run/pagemill".into(), "huge-costs.json", value)
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect::<Vec<_>>()

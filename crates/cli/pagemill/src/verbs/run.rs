@@ -81,6 +81,10 @@ pub struct Arguments {
     #[arg(long, value_name = "GOAL", requires = "huge", value_parser = Goal::ALL.map(Goal::name))]
     goal: Option<String>,
 
+    /// Forget what earlier runs of the same command have taught auto
+    #[arg(long, requires = "huge")]
+    forget: bool,
+
     /// Have glibc's malloc give its free memory back (malloc_trim) whenever the program rests. It keeps its own malloc;
     /// a program that never holds a heap worth it is left alone
     #[arg(long, conflicts_with_all = ["heap", "ksm", "backend", "huge"])]
@@ -270,6 +274,7 @@ fn huge_options(
         stats: arguments.stats.clone(),
         command: words.collect(),
         pid: arguments.pid,
+        forget: arguments.forget,
     }
 }
 

@@ -325,6 +325,10 @@ impl Bench<'_> {
         if !mechanism.by_kernel {
             words.extend(["--stats".into(), self.at("stats.json").into()]);
         }
+        // Cells come in random order: none teaches another.
+        if huge::find(arm).is_some_and(|policy| policy.tries().is_some()) {
+            words.push("--forget".into());
+        }
         if mechanism.profile == ProfileUse::Required {
             let profile = self.at("profile.csv");
             fs::write(&profile, PROFILE)?;

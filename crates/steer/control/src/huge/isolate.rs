@@ -9,6 +9,7 @@
 //! | the others | where the program or the library asks | as `linux-madvise` |
 //! | `auto` | as without this | nothing |
 //! | the same, where programs begin with 64 KiB | those at every first touch | the setting `always` of that size |
+//! | the same, where they begin with 2 MiB | those at every first touch | the setting `always` |
 //! | `cbmm+`, `auto` besides | 64 KiB where asked for and no larger page fits | the setting `madvise` of that size |
 //!
 //! A setting that the system has otherwise is borrowed, by root (`madvise`, where it is `never`).
@@ -129,6 +130,16 @@ impl Isolation {
             Some(set) => set.is_ok(),
             None => linux.thp_medium().is_some_and(|choice| choice.active == "always"),
         }
+    }
+
+    /// Borrows huge pages at every first touch, with pages of 64 KiB where none is free; whether they come.
+    pub fn widen_to_huge(&mut self, linux: &Linux) -> bool {
+        if self.loan.is_none() {
+            let loan = Loan::files(linux, &loan::directory(linux), thp::LOAN, &[thp::ENABLED]);
+            // Without the right to it the program begins with what else there is.
+            self.loan = loan.ok();
+        }
+        self.loan.as_ref().is_some_and(|loan| loan.set(thp::ENABLED, "always").is_ok())
     }
 
     /// Ends it, and says whether that worked.

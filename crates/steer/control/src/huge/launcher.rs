@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pagemill_kernel::memory::huge_pages_of::Pages;
-use pagemill_kernel::memory::maps::top_of_mappings;
 use pagemill_kernel::memory::shared_words::SharedWords;
+use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_kernel::{Linux, clock};
 use pagemill_model::dataset::Row as _;
 use pagemill_model::event::Recorded as _;
@@ -38,17 +38,21 @@ use pagemill_model::sums::sum;
 use pagemill_model::{Bytes, HugeDecision, Nanos, PageRange, Pid};
 use pagemill_policy::huge::cbmm_plus::PRESSURE;
 use pagemill_policy::huge::profile::{Mapping, Profile};
+use pagemill_policy::huge::runs::RunCost;
 use pagemill_policy::huge::trials::Trials;
 use pagemill_policy::huge::{Action, Figure, Moment, Policy, Section, ThpMode, TrialPolicy, View};
 use pagemill_prefault::board::{
-    Board, Head, Order, Process, ProcessWord, REGIONS, Region, RegionWord, WORDS, degraded,
+    Board, Head, Order, Process, ProcessWord, Region, RegionWord, WORDS,
 };
 
 use serde_json::{Value, json};
 
 use super::isolate::{self, Isolation};
+use super::learned::Learned;
+use super::member::{Decided, Member};
+use super::missing;
 use super::orders::{counters, first_order, order_for};
-use super::patience;
+use super::patience::{self, Patience};
 use super::sites::Sites;
 use super::trial::{self, Trial};
 use super::view::{self, Machine, RecentCosts};
@@ -64,8 +68,6 @@ const REST: Duration = Duration::from_millis(100);
 const BRISK: Duration = Duration::from_millis(5);
 /// For so long after growth it counts as growing.
 const GROWING: Duration = Duration::from_millis(200);
-/// Bytes that are growth.
-const GROWN: u64 = 1 << 20;
 
 /// Time between two looks at memory and load.
 const LOOK: Duration = Duration::from_millis(50);
@@ -73,8 +75,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const SCAN: Duration = Duration::from_millis(100);
 /// The longest that a decision stands.
 const STANDS: Duration = Duration::from_secs(1);
-/// What was measured of huge pages counts for so long.
-const FRESH: Duration = Duration::from_millis(500);
 /// A run of which the second that measuring costs takes is not noticed any more.
 const LONG: Duration = Duration::from_secs(60);
 /// Huge pages whose zeros are counted in a scan; each takes some 100 us.
@@ -101,81 +101,8 @@ pub struct Options {
     pub command: Vec<String>,
     /// A process that runs already, to be helped from outside.
     pub pid: Option<Pid>,
-}
-
-/// What is remembered of a region.
-#[derive(Clone, Copy, Debug, Default)]
-struct Decided {
-    generation: u64,
-    action: Action,
-    at: Duration,
-}
-
-/// What is remembered of a process.
-#[derive(Debug, Default)]
-struct Member {
-    decided: [Decided; REGIONS],
-    huge: u64,
-    made: Duration,
-    base: u64,
-    touched: Duration,
-    /// Resident bytes when it was last seen to have grown.
-    seen_at: u64,
-    /// Resident bytes when growth was worked out last.
-    resident: Option<(Duration, u64)>,
-    growth: Figure,
-    pages: Option<Pages>,
-    top: u64,
-    /// The last huge page whose zeros were counted.
-    looked: u64,
-    known: bool,
-    /// What its growth is tried under.
-    trial: Option<Trial>,
-}
-
-impl Member {
-    /// How fast the process grows, bytes a millisecond of a window.
-    fn grown(&mut self, process: Process<'_>, now: Duration) -> Figure {
-        const WINDOW: Duration = Duration::from_millis(40);
-        let resident = process.get(ProcessWord::Resident);
-        let (then, before) = *self.resident.get_or_insert((now, resident));
-        if now >= then + WINDOW {
-            let passed = (now - then).as_millis() as u64;
-            let seen = resident.saturating_sub(before) / passed;
-            let smooth = self.growth.value().map_or(seen, |growth| growth.midpoint(seen));
-            self.growth = Figure::Measured(smooth);
-            self.resident = Some((now, resident));
-        }
-        self.growth
-    }
-
-    /// Takes in what the library counts: what has just come of it, and whether the process has grown.
-    fn seen(&mut self, linux: &Linux, process: Process<'_>, now: Duration) -> (RecentCosts, bool) {
-        if !self.known {
-            self.known = true;
-            let maps = linux.maps(pid_of(process));
-            self.top = top_of_mappings(&maps.unwrap_or_default());
-        }
-        let base =
-            process.get(ProcessWord::BasePages).wrapping_add(process.get(ProcessWord::Heads));
-        if process.get(ProcessWord::HugePages) != self.huge {
-            (self.huge, self.made) = (process.get(ProcessWord::HugePages), now);
-        }
-        if base != self.base {
-            (self.base, self.touched) = (base, now);
-        }
-        let resident = process.get(ProcessWord::Resident);
-        let grew = resident.abs_diff(self.seen_at) >= GROWN;
-        if grew {
-            self.seen_at = resident;
-        }
-        let fresh = RecentCosts {
-            huge: self.made + FRESH > now,
-            base: self.touched + FRESH > now,
-            growth: self.grown(process, now),
-        };
-        (fresh, grew)
-    }
+    /// Whether what earlier runs of the command have taught is to be forgotten.
+    pub forget: bool,
 }
 
 /// What the policy is asked about the regions of a process, and by whom.
@@ -253,8 +180,14 @@ pub struct Launcher {
     /// Whether a program's growth is being measured, and what each begins with.
     brisk: bool,
     trials: Trials,
-    /// Whether memory of which nobody has said anything gets huge pages, or pages of 64 KiB.
+    /// What earlier runs have taught, and how long nothing is tried.
+    learned: Option<Learned>,
+    patience: Patience,
+    /// What programs of which nothing is known begin with.
+    usual: Action,
+    /// Whether memory of which nobody has said anything gets huge pages, of ours or not, or pages of 64 KiB.
     huge_unasked: bool,
+    huge_lent: bool,
     medium_unasked: bool,
     began: Duration,
     said: u64,
@@ -306,7 +239,11 @@ impl Launcher {
             grown: now,
             brisk: false,
             trials: Trials::default(),
+            learned: None,
+            patience: Patience::Usual,
+            usual: Action::Base,
             huge_unasked: false,
+            huge_lent: false,
             medium_unasked: false,
             began: now,
             said: 0,
@@ -317,17 +254,41 @@ impl Launcher {
         launcher.huge_unasked = launcher.options.policy.mechanism().thp == ThpMode::Inherit
             && linux.thp_enabled().is_ok_and(|choice| choice.active == "always");
         if let Some(tries) = launcher.options.policy.tries() {
-            let view = launcher.machine.typical(Moment::Ahead, Section::Mmap);
-            launcher.trials = trial::beginning(linux, tries, &view);
-            let wide = launcher.trials.first == Action::Fault64k && !launcher.huge_unasked;
-            let isolation = launcher.isolation.as_ref().filter(|_| wide);
-            launcher.medium_unasked = isolation.is_some_and(|isolation| isolation.widen(linux));
+            launcher.begin(tries);
         }
         launcher.found();
         if let Some(pid) = launcher.options.pid {
             launcher.watch(pid);
         }
         Ok(launcher)
+    }
+
+    /// Finds out what programs begin with, and borrows what that needs.
+    fn begin(&mut self, tries: &dyn TrialPolicy) {
+        let Options { policy, command, forget, .. } = &self.options;
+        let learned = Learned::of(&self.linux, policy.name(), command, *forget);
+        let view = self.machine.typical(Moment::Ahead, Section::Mmap);
+        self.trials = trial::beginning(&self.linux, tries, &view, &learned);
+        self.usual = tries.first(&View { trials: self.trials, ..view });
+        let view = View { trials: self.trials, ..view };
+        if learned.has_room() && trial::is_due(*policy, tries, &view) {
+            self.patience = Patience::Short;
+        }
+        self.learned = Some(learned);
+        if self.trials.first == Action::Fault2m && !self.huge_unasked {
+            let isolation = self.isolation.as_mut();
+            self.huge_lent =
+                isolation.is_some_and(|isolation| isolation.widen_to_huge(&self.linux));
+            self.huge_unasked = self.huge_lent;
+            if self.huge_lent {
+                self.patience = Patience::Endless;
+            } else {
+                self.trials = self.trials.beginning_with(self.usual);
+            }
+        }
+        let wide = self.huge_lent || self.trials.first == Action::Fault64k && !self.huge_unasked;
+        let isolation = self.isolation.as_ref().filter(|_| wide);
+        self.medium_unasked = isolation.is_some_and(|isolation| isolation.widen(&self.linux));
     }
 
     /// Whether the policy does anything inside the program. Linux's own are carried out by the kernel.
@@ -371,7 +332,7 @@ impl Launcher {
         board.set(Head::HugeUnasked, self.huge_unasked.into());
         board.set(Head::MediumUnasked, self.medium_unasked.into());
         if self.waits() {
-            patience::tell(board);
+            patience::tell(board, self.patience);
         }
         board.set(Head::First, order as u64);
         board.set(Head::Heartbeat, clock::monotonic().as_nanos() as u64);
@@ -457,8 +418,19 @@ impl Launcher {
 
     /// Decides about the regions that grow, and gives the orders; what was decided anew.
     fn decide_growth(&mut self, now: Duration) -> Vec<(Action, HugeDecision)> {
-        let Self { shared, members, options, machine, linux, sites, grown, brisk, trials, .. } =
-            self;
+        let Self {
+            shared,
+            members,
+            options,
+            machine,
+            linux,
+            sites,
+            grown,
+            brisk,
+            trials,
+            huge_lent,
+            ..
+        } = self;
         let medium_unasked = self.medium_unasked;
         *brisk = false;
         let board = Board::new(shared.words()).expect("the file was made with room for a board");
@@ -469,9 +441,15 @@ impl Launcher {
             if grew {
                 *grown = now;
             }
+            if *huge_lent {
+                // The kernel does it all, and no other arm could be carried out.
+                continue;
+            }
             if let Some(tries) = options.policy.tries().filter(|_| !options.dry) {
-                let trial =
-                    member.trial.get_or_insert_with(|| Trial::new(linux, *trials, medium_unasked));
+                let trial = member.trial.get_or_insert_with(|| {
+                    let own = trials.without_time();
+                    Trial::new(linux, std::mem::replace(trials, own), medium_unasked)
+                });
                 rows.extend(trial.step(options.policy, tries, machine, process, fresh, now));
                 *brisk |= trial.is_brisk(tries);
                 continue;
@@ -643,50 +621,40 @@ impl Launcher {
             }
         }
         for (pid, counters) in gone {
-            self.members.remove(&pid);
+            self.take_in(pid);
             if self.options.stats.is_some() {
                 self.ended.push(counters);
             }
         }
     }
 
+    /// Keeps what an ended process has taught.
+    fn take_in(&mut self, pid: Pid) {
+        let trial = self.members.remove(&pid).and_then(|member| member.trial);
+        if let (Some(learned), Some(trial)) = (&mut self.learned, trial) {
+            learned.taught(trial.trials());
+        }
+    }
+
+    /// Keeps what the run has taught for the next of its command.
+    fn learn(&mut self) {
+        for pid in self.members.keys().copied().collect::<Vec<_>>() {
+            self.take_in(pid);
+        }
+        let used = resources(UsageScope::EndedChildren);
+        let cpu = (used.user + used.system).as_nanos() as u64;
+        let run = RunCost { first: self.trials.first, cpu, peak: used.resident };
+        if let Some(learned) = self.learned.as_ref().filter(|_| !self.options.dry) {
+            learned.keep(self.trials, self.usual, run);
+        }
+    }
+
     /// Says once what the libraries lack.
     fn say_what_is_missing(&mut self) {
-        let found = self
-            .board()
-            .processes()
-            .fold(0, |bits, process| bits | process.get(ProcessWord::Degraded));
-        for (bit, what) in [
-            (
-                degraded::NO_MOVE,
-                "nothing is provided ahead: no userfaultfd that moves pages (Linux 6.8, or a seccomp filter)",
-            ),
-            (
-                degraded::NO_THREAD,
-                "a program has no helper thread: it may not be started, or a seccomp filter made it leave",
-            ),
-            (
-                degraded::NO_QUERY,
-                "only what programs map themselves is seen, not what their malloc does (PROCMAP_QUERY, Linux 6.11)",
-            ),
-            (
-                degraded::NO_SCAN,
-                "nothing is provided ahead: the kernel does not tell which pages are there (PAGEMAP_SCAN, Linux 6.7)",
-            ),
-            (
-                degraded::REFUSED_BY_PROGRAM,
-                "a program refuses huge pages (PR_SET_THP_DISABLE; redis: --disable-thp no): base pages are provided",
-            ),
-            (
-                degraded::LIMITED,
-                "a program has locked its memory or limited its address space: nothing is provided ahead",
-            ),
-        ] {
-            if found & bit != 0 && self.said & bit == 0 {
-                self.said |= bit;
-                notice!("{what}");
-            }
-        }
+        let board = self.board();
+        let found =
+            board.processes().fold(0, |bits, process| bits | process.get(ProcessWord::Degraded));
+        self.said |= missing::say(found & !self.said);
     }
 
     /// What all libraries have counted.
@@ -694,7 +662,14 @@ impl Launcher {
         let board = self.board();
         let living = board.processes().filter(|process| pid_of(*process) != Pid(0));
         let all: Vec<Value> = self.ended.iter().cloned().chain(living.map(counters)).collect();
-        json!({ "policy": self.options.policy.name(), "decisions": self.decisions, "processes": all })
+        let tries = self.options.policy.tries();
+        json!({
+            "policy": self.options.policy.name(),
+            "begins_with": tries.map(|_| self.trials.first.name()),
+            "earlier_runs": self.learned.as_ref().map(Learned::count),
+            "decisions": self.decisions,
+            "processes": all,
+        })
     }
 }
 
@@ -725,7 +700,7 @@ impl Companion for Launcher {
         if self.waits() && !patience::is_over(self.board()) {
             self.board().set(Head::Heartbeat, now.as_nanos() as u64);
             self.leave_the_dead();
-            return Ok(patience::wait_time(now - self.began));
+            return Ok(patience::wait_time(now - self.began, self.patience));
         }
         let before = patience::own_time();
         let pause = self.tick_at(now)?;
@@ -739,6 +714,7 @@ impl Companion for Launcher {
 
     fn stop(mut self) -> Result<()> {
         let long = self.needs_library() && clock::monotonic() >= self.began + LONG;
+        self.learn();
         // While pages of 64 KiB are still to be had.
         let renewed = if long { self.machine.renew() } else { Ok(()) };
         let isolation = self.isolation.take().map_or(Ok(()), Isolation::end);

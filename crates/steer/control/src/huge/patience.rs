@@ -19,10 +19,28 @@ const SHARE: u32 = 250;
 /// Bounds of the wait between two looks.
 const REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
+/// CPU time after which that thread begins where earlier runs have left room for a trial, and the wait between two
+/// looks until then.
+const SOON: Duration = Duration::from_millis(20);
+
+/// When there may be something to gain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patience {
+    /// Once a program has grown and worked.
+    #[default]
+    Usual,
+    /// Soon: earlier runs of the program have left room for a trial.
+    Short,
+    /// Never: the kernel does all that is to be done.
+    Endless,
+}
+
 /// Tells the libraries.
-pub fn tell(board: Board<'_>) {
-    board.set(Head::LeastMapped, LEAST_MAPPED);
-    board.set(Head::LeastNs, LEAST_TIME.as_nanos() as u64);
+pub fn tell(board: Board<'_>, patience: Patience) {
+    let mapped = if patience == Patience::Endless { u64::MAX } else { LEAST_MAPPED };
+    board.set(Head::LeastMapped, mapped);
+    let least = if patience == Patience::Short { SOON } else { LEAST_TIME };
+    board.set(Head::LeastNs, least.as_nanos() as u64);
     board.set(Head::Share, SHARE.into());
 }
 
@@ -32,8 +50,9 @@ pub fn is_over(board: Board<'_>) -> bool {
 }
 
 /// How long to wait for that at this age: a quarter of it, within bounds.
-pub fn wait_time(age: Duration) -> Duration {
-    (age / 4).clamp(REST.0, REST.1)
+pub fn wait_time(age: Duration, patience: Patience) -> Duration {
+    let least = if patience == Patience::Short { SOON } else { REST.0 };
+    (age / 4).clamp(least, REST.1)
 }
 
 /// How long to wait after a look that took so long.
@@ -59,13 +78,20 @@ mod tests {
     fn it_waits_until_a_library_has_seen_growth_and_ever_longer() {
         let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
         let board = Board::new(&words).unwrap();
-        tell(board);
+        tell(board, Patience::Endless);
+        assert_eq!(board.get(Head::LeastMapped), u64::MAX);
+        tell(board, Patience::Short);
+        assert_eq!(board.get(Head::LeastNs), 20_000_000);
+        tell(board, Patience::Usual);
         assert_eq!(board.get(Head::LeastMapped), 64 << 20);
+        assert_eq!(board.get(Head::LeastNs), 500_000_000);
         assert!(!is_over(board));
         board.process(3).set(ProcessWord::Grown, 4096);
         assert!(is_over(board));
-        let rests = [0, 1_000, 60_000].map(|ms| wait_time(Duration::from_millis(ms)).as_millis());
+        let rests = [0, 1_000, 60_000]
+            .map(|ms| wait_time(Duration::from_millis(ms), Patience::Usual).as_millis());
         assert_eq!(rests, [100, 250, 1_000]);
+        assert_eq!(wait_time(Duration::ZERO, Patience::Short), SOON);
         assert_eq!(after(Duration::from_micros(100)), Duration::from_millis(25));
         assert_eq!(after(Duration::from_millis(100)), Duration::from_secs(1));
     }

@@ -12,10 +12,12 @@ use pagemill_kernel::Linux;
 use pagemill_kernel::process::{UsageScope, resources};
 use pagemill_model::page::HUGE;
 use pagemill_model::{HugeDecision, Nanos, Pid};
-use pagemill_policy::huge::trials::{Counters, Course, Trials, has_helper};
+use pagemill_policy::huge::runs::{self, Verdict};
+use pagemill_policy::huge::trials::{Counters, Course, KEPT, Trials, has_helper};
 use pagemill_policy::huge::{Action, Moment, Policy, Section, TrialPolicy, View};
 use pagemill_prefault::board::{Order, Process, ProcessWord, RegionWord, degraded};
 
+use super::learned::Learned;
 use super::orders::order_for;
 use super::view::{Machine, RecentCosts};
 use crate::decisions;
@@ -77,15 +79,33 @@ impl Offers {
     }
 }
 
-/// What a process begins with: the arms that can be carried out on this system, and which is first.
-pub fn beginning(linux: &Linux, tries: &dyn TrialPolicy, view: &View) -> Trials {
+/// What a process begins with: the arms that can be carried out on this system, what earlier runs have taught of them,
+/// and which is first.
+pub fn beginning(linux: &Linux, tries: &dyn TrialPolicy, view: &View, learned: &Learned) -> Trials {
     let offers = Offers::of(linux);
-    let trials = Trials::of(|action| offers.has(action, 0));
+    let mut trials = Trials::of(|action| offers.has(action, 0));
     if offers.unasked {
         // Left alone it has those, and not the base pages that the first arm is weighed against.
         return trials;
     }
-    trials.beginning_with(tries.first(&View { trials, ..*view }))
+    let first = tries.first(&View { trials, ..*view });
+    trials = trials.beginning_with(first);
+    let Some(earlier) = learned.beginning() else { return trials };
+    trials.resume(&earlier);
+    // What else may be best comes when the program has grown.
+    let view = View { trials, ..*view };
+    let wide = tries.best(&view) == Action::Fault2m;
+    match runs::judge(learned.runs(), Action::Fault2m, first, tries.room(&view)) {
+        Verdict::Begins if wide => trials.beginning_with(Action::Fault2m),
+        Verdict::Falls => trials.forgetting(Action::Fault2m),
+        _ => trials,
+    }
+}
+
+/// Whether the policy would try something in a program that begins so, or wants to know what its first arm costs.
+pub fn is_due(policy: &dyn Policy, tries: &dyn TrialPolicy, view: &View) -> bool {
+    let unknown = view.trials.tally(view.trials.first).epochs() < KEPT / 4;
+    unknown || policy.decide(view).action != tries.best(view)
 }
 
 /// What is remembered of a process.
@@ -96,6 +116,8 @@ pub struct Trial {
     /// Whether pages of 64 KiB come at every first touch.
     medium_unasked: bool,
     course: Course,
+    /// Whether earlier runs have taken time.
+    resumed: bool,
     begun: bool,
     action: Action,
     /// Whether that is a trial.
@@ -106,19 +128,25 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Before anything is known.
+    /// Before anything is known of this process.
     pub fn new(linux: &Linux, trials: Trials, medium_unasked: bool) -> Self {
         Self {
             linux: linux.clone(),
             offers: Offers::of(linux),
             medium_unasked,
             course: Course::new(trials),
+            resumed: trials.spent > 0,
             begun: false,
             action: trials.first,
             tried: false,
             steady: 0,
             recorded: None,
         }
+    }
+
+    /// What is known by now.
+    pub fn trials(&self) -> Trials {
+        self.course.trials()
     }
 
     /// Whether its growth should be looked at often: a trial must not outlast its epoch.
@@ -138,7 +166,7 @@ impl Trial {
     ) -> Option<(Action, HugeDecision)> {
         // The library counts no growth before there is much.
         self.begun = process.get(ProcessWord::Grown) > 0
-            && process.get(ProcessWord::ProgramNs) >= BEGINS.as_nanos() as u64;
+            && (self.resumed || process.get(ProcessWord::ProgramNs) >= BEGINS.as_nanos() as u64);
         if !self.begun {
             return None;
         }

@@ -413,8 +413,11 @@ impl TrialPolicy for Auto {
     /// region takes: by less one look differs from the next, and a helper has gone ahead by more.
     fn stake(&self, _: Action, view: &View) -> u64 {
         let best = view.trials.tally(self.best_of(view)).median().unwrap_or(0);
-        let rest = (view.trials.spent / 1000 * BUDGET).saturating_sub(view.trials.charged);
-        best.saturating_mul(regions(view)).min(rest).max(best)
+        best.saturating_mul(regions(view)).min(self.room(view)).max(best)
+    }
+
+    fn room(&self, view: &View) -> u64 {
+        (view.trials.spent / 1000 * BUDGET).saturating_sub(view.trials.charged)
     }
 
     fn waits(&self) -> bool {

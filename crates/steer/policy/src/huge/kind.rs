@@ -115,6 +115,9 @@ pub trait TrialPolicy {
     /// What a trial of this arm may cost beyond the best before it ends early, ns.
     fn stake(&self, action: Action, view: &View) -> u64;
 
+    /// What trials may cost now, ns.
+    fn room(&self, view: &View) -> u64;
+
     /// Whether who carries it out may wait until a program has grown and worked for some time.
     fn waits(&self) -> bool;
 

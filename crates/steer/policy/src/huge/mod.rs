@@ -32,6 +32,7 @@ pub mod ingens;
 mod kind;
 pub mod linux;
 pub mod profile;
+pub mod runs;
 #[cfg(test)]
 mod tests;
 pub mod trials;

@@ -157,6 +157,41 @@ impl Trials {
         self
     }
 
+    /// Takes over what earlier runs of the same program have taught of the arms that can be carried out, the last
+    /// [`COMPARED`] epochs of each, how much time it had taken by then and what trials had cost.
+    pub fn resume(&mut self, earlier: &Self) {
+        for (tally, before) in self.tallies.iter_mut().zip(earlier.tallies) {
+            if tally.offered {
+                *tally = Tally { offered: true, ..before };
+                tally.keep(COMPARED);
+            }
+        }
+        (self.spent, self.charged) = (earlier.spent, earlier.charged);
+    }
+
+    /// The same with nothing known of what an arm costs.
+    #[must_use]
+    pub fn forgetting(mut self, action: Action) -> Self {
+        if let Some(tally) = self.tally_mut(action) {
+            tally.keep(0);
+        }
+        self
+    }
+
+    /// The same with nothing known of what any arm costs.
+    #[must_use]
+    pub fn forgetting_arms(self) -> Self {
+        ARMS.into_iter().fold(self, Self::forgetting)
+    }
+
+    /// The same without the time that was taken: for a second process of a run, which has no budget of its own from
+    /// earlier ones.
+    #[must_use]
+    pub const fn without_time(mut self) -> Self {
+        (self.spent, self.charged) = (0, 0);
+        self
+    }
+
     /// Says which arms can be carried out from now on. Nothing but leaving the program alone always can.
     pub fn offer(&mut self, offered: impl Fn(Action) -> bool) {
         for (tally, action) in self.tallies.iter_mut().zip(ARMS) {
@@ -307,6 +342,8 @@ impl Epoch {
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
     trials: Trials,
+    /// The program's time in earlier runs.
+    before: u64,
     epoch: Option<Epoch>,
     /// The program's time at which what is known ages.
     ages: u64,
@@ -314,10 +351,11 @@ pub struct Course {
 }
 
 impl Course {
-    /// Before anything was tried.
+    /// Before anything was tried in this run.
     #[must_use]
     pub fn new(trials: Trials) -> Self {
-        Self { trials, epoch: None, ages: 0, sparse: false }
+        let ages = trials.spent.saturating_mul(2);
+        Self { trials, before: trials.spent, epoch: None, ages, sparse: false }
     }
 
     /// What a policy may know of it. Where growth leaves more than half of the pages out no huge page is offered.
@@ -372,7 +410,7 @@ impl Course {
             tally.add(per_region(cost, grown));
         }
         self.trials.charged = self.trials.charged.saturating_add(beyond);
-        self.trials.spent = now.program;
+        self.trials.spent = self.before.saturating_add(now.program);
         self.trials.size = growth.clamp(*SIZES.start(), *SIZES.end());
         // Whose pages are small enough to tell.
         if matches!(epoch.action, Action::Base | Action::Fault64k) {
@@ -381,8 +419,9 @@ impl Course {
             let whole = resident >= grown - grown / WHOLE;
             self.trials.whole = whole && (self.trials.whole || epoch.action == Action::Base);
         }
-        if now.program >= self.ages {
-            self.ages = now.program.saturating_mul(2).max(1_000_000_000);
+        let spent = self.trials.spent;
+        if spent >= self.ages {
+            self.ages = spent.saturating_mul(2).max(1_000_000_000);
             self.trials.age(epoch.best);
         }
         true

@@ -22,7 +22,7 @@ pub enum Watches {
     /// Nothing: no page moves.
     Nothing,
     /// Hint faults, which this decides one by one.
-    HintFaults(fn(Knobs) -> Box<dyn FaultTracker>),
+    HintFaults(fn(HintFaultSettings) -> Box<dyn FaultTracker>),
     /// Accessed bits of the nodes' frames, by which this moves pages.
     AccessedBits(fn() -> Box<dyn RegionTracker>),
     /// Sampled loads, which this counts.
