@@ -1,7 +1,8 @@
 //! Resident memory by who asked for it and when it was touched last: what a flame graph of cold memory is drawn from.
 //!
 //! A stack is a call stack for what an allocator gave, and the kind, the file and the name for all else. Its bytes are
-//! those of [`ObjectHeat::last_touched`]: pages that are resident at the end of the recording, by their last touch.
+//! those of [`ObjectHeat::last_touched`]: pages that are resident near the end of the recording, by their last touch,
+//! or the last before a rest that was most of their life and lasted until near the end.
 //!
 //! Always true: the bytes of all stacks are those of all objects; what was *not touched after* a moment grows with it.
 

@@ -12,7 +12,7 @@
 //!
 //! A recording of accesses one by one tells the first one to a page in each interval: the page may have been used until
 //! the interval ended. So the last touch of a page is told by the step in which its interval ended, as is its last
-//! write.
+//! write. Touches that come only near the end, after most of the page's life, are not its last use: `residency.rs`.
 //!
 //! Always true: each access is in one cell, so layers add up to the totals; doubling keeps all sums; an object's
 //! pages count once however often they were touched.
@@ -32,10 +32,12 @@ use crate::residency::MAPPED;
 use pagemill_model::sums::{add, sum};
 
 mod fill;
+mod page;
 #[cfg(test)]
 mod tests;
 mod view;
 
+use page::PageUse;
 pub use view::{Cell, Heat, HeatView, LastUse, LineHeat, ObjectHeat};
 
 /// Parts of an object at most.
@@ -69,18 +71,6 @@ struct Slices {
     bytes: u64,
 }
 
-/// Who first touched a page of an object, and what became of it.
-#[derive(Clone, Copy, Debug)]
-struct FirstTouch {
-    thread: usize,
-    /// When it was touched last, ns since the recording began.
-    touched: u64,
-    /// When it was written last, if it was.
-    written: Option<u64>,
-    /// It was given back to the system.
-    gone: bool,
-}
-
 /// Bytes of allocations of a process that are live, the most that were, and when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Live {
@@ -99,8 +89,12 @@ pub struct HeatFold<S> {
     events: bool,
     step: u64,
     last: u64,
+    /// When the latest access was, or memory was taken or given back last, ns since the recording began.
+    latest: u64,
+    /// The program was seen to end.
+    ended: bool,
     cells: Recent<(usize, u64, u64), Heat>,
-    pages: Table<(usize, ProcessPage), FirstTouch>,
+    pages: Table<(usize, ProcessPage), PageUse>,
     sizes: Recent<usize, u64>,
     /// Reads and writes of an object by an instruction.
     lines: Recent<(usize, ProcessAddress), (u64, u64)>,
@@ -131,6 +125,8 @@ impl<S: Symbols> HeatFold<S> {
             events,
             step: 1_000_000,
             last: 0,
+            latest: 0,
+            ended: false,
             cells: Recent::default(),
             pages: Table::default(),
             sizes: Recent::default(),
@@ -146,6 +142,11 @@ impl<S: Symbols> HeatFold<S> {
             left_out: 0,
             before: Slot::new(None),
         }
+    }
+
+    /// The program was seen to end: what it did last it did then, however long its recorder took to tell of it.
+    pub fn ended(&mut self) {
+        self.ended = true;
     }
 
     /// The step of a moment; doubles steps until it is one.
@@ -213,7 +214,7 @@ impl<S: Symbols> HeatFold<S> {
                 return add(&mut self.left_out, 1);
             }
         }
-        let object = self.count(row.time, pid, address, thread, (write, times));
+        let object = self.count((row.time, row.time), pid, address, thread, (write, times));
         let line = if flags.has(Flags::IN_KERNEL) { KERNEL } else { row.instruction.unwrap_or(0) };
         let counts = self.lines.of((object, ProcessAddress::new(pid, line)));
         add(if write { &mut counts.1 } else { &mut counts.0 }, times);
@@ -226,45 +227,54 @@ impl<S: Symbols> HeatFold<S> {
         let bytes = before.map_or(0, |(end, _)| end.saturating_sub(start));
         if let Some((end, object)) = before
             && row.size.is_none()
-            && bytes >= MAPPED
         {
-            self.given_back(object, pid, start.div_ceil(self.page)..end / self.page);
+            self.given_back(object, pid, start..end, row.time);
         }
+        let since = row.time.since(self.started).0;
+        self.latest = self.latest.max(since);
         let live = self.live.entry(pid).or_default();
         live.now = live.now.saturating_sub(bytes);
         live.now = live.now.saturating_add(row.size.unwrap_or(0));
         if live.now > live.most {
-            (live.most, live.at) = (live.now, row.time.since(self.started).0);
+            (live.most, live.at) = (live.now, since);
         }
     }
 
-    /// Pages of an object were given back to the system.
-    fn given_back(&mut self, object: usize, pid: Pid, numbers: Range<u64>) {
+    /// Memory of an object was given back: the pages that it lies in, and from [`MAPPED`] on to the system.
+    fn given_back(&mut self, object: usize, pid: Pid, bytes: Range<u64>, time: Nanos) {
+        let numbers = bytes.start / self.page..bytes.end.div_ceil(self.page);
+        let unmapped = match bytes.end.saturating_sub(bytes.start) >= MAPPED {
+            true => bytes.start.div_ceil(self.page)..bytes.end / self.page,
+            false => 0..0,
+        };
         let (asked, known) = (numbers.end.saturating_sub(numbers.start), self.pages.len() as u64);
         // Who frees as often as it accesses would have all pages looked at each time.
         add(&mut self.looks, asked.min(known));
         if self.looks > self.bounds.looks {
             return add(&mut self.left_out, asked.min(known));
         }
+        let since = time.since(self.started).0;
         if asked > known {
             // Most of what was asked for was never touched.
-            let of = |(owner, at): &(usize, ProcessPage)| {
-                *owner == object && at.pid == pid && numbers.contains(&at.vpn.0)
-            };
-            self.pages.iter_mut().filter(|(at, _)| of(at)).for_each(|(_, page)| page.gone = true);
+            for ((owner, at), page) in &mut self.pages {
+                if *owner == object && at.pid == pid && numbers.contains(&at.vpn.0) {
+                    page.freed(since, unmapped.contains(&at.vpn.0));
+                }
+            }
             return;
         }
         for number in numbers {
             if let Some(page) = self.pages.get_mut(&(object, ProcessPage::new(pid, number))) {
-                page.gone = true;
+                page.freed(since, unmapped.contains(&number));
             }
         }
     }
 
-    /// Counts accesses of one kind, whether they write and how many they are, and says to which object.
+    /// Counts accesses of one kind, from when on they may have been and when they were seen, whether they write and how
+    /// many they are, and says to which object.
     fn count(
         &mut self,
-        time: Nanos,
+        (began, time): (Nanos, Nanos),
         pid: Pid,
         address: u64,
         thread: usize,
@@ -277,15 +287,14 @@ impl<S: Symbols> HeatFold<S> {
         let Slices { count, bytes } = self.slices(size);
         let slice = (offset / bytes).min(count - 1);
         let since = time.since(self.started).0;
+        self.latest = self.latest.max(since);
         let page = self.pages.entry((object, ProcessPage::new(pid, address / self.page)));
         let mut first = 0;
         let page = page.or_insert_with(|| {
             first = 1;
-            FirstTouch { thread, touched: since, written: None, gone: false }
+            PageUse::begin(thread, since)
         });
-        page.touched = page.touched.max(since);
-        page.written = page.written.max(write.then_some(since));
-        page.gone = false;
+        page.touch(began.since(self.started).0, since, write);
         add(&mut self.accesses, times);
         self.cells.of((object, slice, step)).add(&Heat {
             reads: if write { 0 } else { times },
@@ -326,7 +335,8 @@ impl<S: Symbols> HeatFold<S> {
                     break;
                 }
                 self.looks += 1;
-                self.count(row.time, pid, number * page, thread, (write, 1));
+                let when = (row.began.unwrap_or(row.time), row.time);
+                self.count(when, pid, number * page, thread, (write, 1));
             }
         }
     }
@@ -336,7 +346,7 @@ impl<S: Symbols> HeatFold<S> {
         let mut owners: HashMap<usize, HashMap<usize, u64>> = HashMap::new();
         for ((object, ..), first) in &self.pages {
             if matches!(self.names.objects.identities()[*object], Identity::Stack(..)) {
-                *owners.entry(*object).or_default().entry(first.thread).or_default() += 1;
+                *owners.entry(*object).or_default().entry(first.thread()).or_default() += 1;
             }
         }
         let owner = |object: usize| {

@@ -8,6 +8,7 @@
 //! it; without one everything works, slower. One that cannot be written is no error: the next reader tries again.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use pagemill_analysis::heat::{Bounds, HeatFold, HeatView};
 use pagemill_kernel::Linux;
 use pagemill_launch::progress::Progress;
 use pagemill_model::access::Access;
-use pagemill_model::recording::{Reader, State, keep_summary};
+use pagemill_model::recording::{Meta, Reader, State, keep_summary};
 use pagemill_model::sums::sum;
 use pagemill_model::{Event, EventKind, Fold as _, Nanos, Pid, Source as _};
 use serde::{Deserialize, Serialize};
@@ -28,9 +29,12 @@ use serde::{Deserialize, Serialize};
 use crate::symbols::Files;
 
 /// Version of the views in the file: whatever changes what they say raises it.
-const VERSION: u64 = 7;
-/// The version before is read as well: what it has names of may be gone by now.
-const BEFORE: u64 = 6;
+const VERSION: u64 = 8;
+/// Versions before are read as well: what they have names of may be gone by now. They do not tell what rested until a
+/// program ended.
+const BEFORE: RangeInclusive<u64> = 6..=7;
+/// The last that told last touches by the first one in their interval.
+const BY_FIRST_IN_INTERVAL: u64 = 6;
 
 /// The kinds of events that it stands for.
 const KINDS: [EventKind; 3] = [EventKind::Access, EventKind::Allocation, EventKind::Touched];
@@ -128,14 +132,18 @@ impl Folds {
         self.heat.event(event);
     }
 
-    fn summary(self) -> Summary {
-        let Self { fingerprint, accesses, heat } = self;
+    /// Of a recording with this header.
+    fn summary(self, meta: &Meta) -> Summary {
+        let Self { fingerprint, accesses, mut heat } = self;
+        if meta.exit_status.is_some() || meta.exit_signal.is_some() {
+            heat.ended();
+        }
         Summary { version: VERSION, fingerprint, accesses: accesses.view(), heat: heat.view() }
     }
 
     /// The summary, kept in the recording if that is whole.
     pub fn keep(self, recording: &Path, reader: &Reader) -> Summary {
-        let summary = self.summary();
+        let summary = self.summary(reader.meta());
         keep(recording, reader, &summary);
         summary
     }
@@ -300,15 +308,15 @@ impl Live {
         let whole = self.to.take().is_some();
         // A panic of the folds is no reason to lose more than their time.
         let folded = self.thread.and_then(|thread| thread.join().ok());
+        let reader = Reader::open(recording)?;
+        let meta = reader.meta();
         let made = folded.filter(|_| whole).map(|(mut folds, left)| {
             let nobody = AtomicBool::new(false);
             for batch in left {
                 folds.batch(batch, &nobody);
             }
-            folds.summary()
+            folds.summary(meta)
         });
-        let reader = Reader::open(recording)?;
-        let meta = reader.meta();
         let rows = meta.parts.get("accesses").map_or(0, |parts| parts.rows);
         match made {
             Some(mut summary) if rows == self.accesses && meta.losses.removed_samples == 0 => {
@@ -346,11 +354,11 @@ pub fn read(reader: &mut Reader) -> Option<Summary> {
     }
     let mut summary: Summary = serde_json::from_slice(&reader.take_summary()?).ok()?;
     // What it was made of may have been changed since; then reading says so.
-    let fits = [VERSION, BEFORE].contains(&summary.version)
+    let fits = (summary.version == VERSION || BEFORE.contains(&summary.version))
         && summary.fingerprint == reader.fingerprint()
         && KINDS.iter().all(|kind| reader.is_intact(kind.dataset()));
     fits.then(|| {
-        if summary.version == BEFORE {
+        if summary.version == BY_FIRST_IN_INTERVAL {
             let longest = summary.accesses.lengths.iter().max();
             summary.heat.until_intervals_end(longest.copied().unwrap_or(0));
         }
@@ -423,7 +431,7 @@ fn from(recording: &Path, reader: &mut Reader, bounds: Bounds) -> Result<Summary
 mod tests {
     use pagemill_model::access::Touched;
     use pagemill_model::fault::Flags;
-    use pagemill_model::recording::{Meta, Writer};
+    use pagemill_model::recording::Writer;
     use pagemill_model::{Allocation, Bytes, MappingSample};
 
     use super::*;
@@ -509,7 +517,7 @@ mod tests {
         while let Some(event) = reader.next_event().unwrap() {
             folds.event(&event);
         }
-        let mut again = folds.summary();
+        let mut again = folds.summary(reader.meta());
         // Threads have other numbers, by which of the processes was folded first.
         for summary in [&mut folded, &mut again] {
             let heat = &mut summary.heat;

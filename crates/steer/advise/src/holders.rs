@@ -1,4 +1,6 @@
-//! Who holds a recorded program's memory: the code that asked for what is resident at the end, or what it is.
+//! Who holds a recorded program's memory: the code that asked for what is resident near the end, or what it is.
+//!
+//! Near the end, and used last: as of [`pagemill_analysis::heat::ObjectHeat::last_touched`].
 //!
 //! Always true: an object of the recording is in at most one row; no more of a row is unused than is resident.
 
@@ -20,7 +22,7 @@ pub struct Holders {
     rows: Vec<Holder>,
     /// Bytes that all of the program's objects hold.
     all: u64,
-    /// Of them, not touched in the second half of the recording.
+    /// Of them, not used in the second half of the recording.
     unused: u64,
 }
 
@@ -28,9 +30,9 @@ pub struct Holders {
 struct Holder {
     name: String,
     kind: String,
-    /// Bytes that are resident at the end.
+    /// Bytes that are resident near the end.
     resident: u64,
-    /// Of them, not touched in the second half of the recording.
+    /// Of them, not used in the second half of the recording.
     unused: u64,
 }
 
@@ -65,13 +67,13 @@ impl Holders {
         let most = self.rows.iter().max_by_key(|row| row.unused)?;
         Some(match self.unused as f64 > self.all as f64 * PART {
             true => format!(
-                "{unused} of the {all} that are resident at the end were not touched in the second half, most of it {} \
+                "{unused} of the {all} that are resident near the end were not used in the second half, most of it {} \
                  ({})",
                 bytes(most.unused as f64),
                 most.name
             ),
             false => {
-                format!("the {all} that are resident at the end were touched in the second half")
+                format!("the {all} that are resident near the end were used in the second half")
             }
         })
     }
@@ -82,14 +84,14 @@ impl Holders {
             return String::new();
         }
         let header =
-            ["resident", "not touched in the second half", "what", "who asked for it, or its name"];
+            ["resident", "not used in the second half", "what", "who asked for it, or its name"];
         let cells = |row: &Holder| {
             let [resident, unused] = [row.resident, row.unused].map(|size| bytes(size as f64));
             vec![resident, unused, row.kind.clone(), row.name.clone()]
         };
         let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
         format!(
-            "\nwho holds the {} that are resident at the end\n{}",
+            "\nwho holds the {} that are resident near the end\n{}",
             bytes(self.all as f64),
             text::table(&header, &rows)
         )
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!(told[0]["unused_bytes"], 290 * 4096);
         assert_eq!(told[1]["unused_bytes"], 0);
         let text = holders.text();
-        assert!(text.contains("who holds the 1.2 MiB that are resident at the end"), "{text}");
+        assert!(text.contains("who holds the 1.2 MiB that are resident near the end"), "{text}");
         assert!(text.contains("fill (a.c:9)") && !text.contains("little"), "{text}");
         let sentence = holders.conclusion().unwrap_or_default();
         assert!(sentence.starts_with("1.1 MiB of the 1.2 MiB that are resident"), "{sentence}");

@@ -107,15 +107,36 @@ pub fn pagemill_with(arguments: &[&str]) -> Ran {
 /// Compiles a C program or library with these flags into `directory`; `None`, and a line that says
 /// so, if this machine's compiler cannot.
 pub fn compiled(directory: &TempDir, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
-    let (input, output) = (directory.path().join(format!("{name}.c")), directory.path().join(name));
+    compiled_by("gcc", "c", directory, name, source, flags)
+}
+
+/// The same of a C++ program.
+pub fn compiled_cpp(
+    directory: &TempDir,
+    name: &str,
+    source: &str,
+    flags: &[&str],
+) -> Option<PathBuf> {
+    compiled_by("g++", "cpp", directory, name, source, flags)
+}
+
+fn compiled_by(
+    compiler: &str,
+    extension: &str,
+    directory: &TempDir,
+    name: &str,
+    source: &str,
+    flags: &[&str],
+) -> Option<PathBuf> {
+    let output = directory.path().join(name);
+    let input = output.with_extension(extension);
     fs::write(&input, source).unwrap();
-    let compiler = Command::new("gcc").arg(&input).args(flags).arg("-o").arg(&output).output();
-    match compiler {
+    match Command::new(compiler).arg(&input).args(flags).arg("-o").arg(&output).output() {
         Ok(done) if done.status.success() => Some(output),
         Ok(done) => {
-            skip(&format!("gcc {flags:?} fails: {}", String::from_utf8_lossy(&done.stderr)))
+            skip(&format!("{compiler} {flags:?} fails: {}", String::from_utf8_lossy(&done.stderr)))
         }
-        Err(error) => skip(&format!("gcc: {error}")),
+        Err(error) => skip(&format!("{compiler}: {error}")),
     }
 }
 

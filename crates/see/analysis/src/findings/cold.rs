@@ -1,8 +1,10 @@
 //! Memory that is kept and not used: not touched any more, or only read.
 //!
-//! A page is *cold* if it was touched last in the first half of the recording and its memory was not given back. It is
-//! *written once* if it was written last in the first half and read in the second. Samples of accesses say nothing of
-//! what is not accessed. Pages of files are no finding: the kernel drops them by itself when memory is short.
+//! A page is *cold* if it was used last in the first half of the recording and its memory was not given back before the
+//! last eighth: a program that ends may touch and free all that it has. When a page was used last in that sense is told
+//! by [`crate::residency`]. It is *written once* if it was written last in the first half and read in the second.
+//! Samples of accesses say nothing of what is not accessed. Pages of files are no finding: the kernel drops them by
+//! itself when memory is short.
 
 use pagemill_model::sums::sum;
 use pagemill_model::{AccessSetup, Bytes, Nanos};
@@ -63,7 +65,7 @@ fn never_touched(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     })
 }
 
-/// Of what a program frees as it ends it is not told since when it was not used: only what is there at the end is
+/// Of what a program frees before its end it is not told since when it was not used: only what is there near the end is
 /// judged.
 fn given_back(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let (_, _, heat) = seen.accesses?;
@@ -74,7 +76,7 @@ fn given_back(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     (gone >= LEAST && gone as f64 >= bytes as f64 * PART_GONE).then(|| Inconclusive {
         what: "what memory was cold before it was freed",
         why: format!(
-            "{} of the {} that were touched held nothing any more at the end",
+            "{} of the {} that were touched held nothing any more near the end",
             size(gone),
             size(bytes)
         ),
@@ -153,15 +155,43 @@ struct EarlyPages {
 }
 
 fn early(of: &[LastUse], heat: &HeatView, before: u64) -> EarlyPages {
-    let early: Vec<_> = of.iter().filter(|(step, _)| *step < before).collect();
-    let all = sum(early.iter().map(|(_, pages)| *pages));
-    let mut seen = 0_u64;
-    let last = early.iter().find(|(_, pages)| {
+    let early: Vec<_> = of.iter().filter(|(step, _)| *step < before).copied().collect();
+    let since = reached(&early, MOST_OF_THEM).map_or(0, |step| step.saturating_add(1));
+    EarlyPages { pages: pages(&early), since: since.saturating_mul(heat.step) }
+}
+
+/// The step by which this part of the pages is told.
+fn reached(of: &[LastUse], part: f64) -> Option<u64> {
+    let (all, mut seen) = (pages(of), 0_u64);
+    let last = of.iter().find(|(_, pages)| {
         seen = seen.saturating_add(*pages);
-        seen as f64 >= all as f64 * MOST_OF_THEM
+        seen as f64 >= all as f64 * part
     });
-    let since = last.map_or(0, |(step, _)| step.saturating_add(1).saturating_mul(heat.step));
-    EarlyPages { pages: all, since }
+    last.map(|(step, _)| *step)
+}
+
+/// When an object's cold pages were not touched, and what came then.
+fn rest(
+    seen: &RecordedViews<'_>,
+    heat: &HeatView,
+    object: &ObjectHeat,
+    cold: &EarlyPages,
+) -> String {
+    let at = |step: u64| time(heat.step.saturating_mul(step));
+    let (since, end) = (time(cold.since), at(heat.steps));
+    let ended = pages(&object.rested_until);
+    let few = cold.pages as f64 * (1.0 - MOST_OF_THEM);
+    let until = reached(&object.rested_until, 1.0 - MOST_OF_THEM);
+    let Some(until) = until.filter(|_| ended as f64 > few) else {
+        return format!("after {since} of {end}");
+    };
+    let freed = object.rested_freed;
+    let then = match freed as f64 {
+        some if some <= few => "only near the end".to_owned(),
+        all if all >= cold.pages as f64 * MOST_OF_THEM => "only freed".into(),
+        _ => format!("{} of them freed", size(seen.bytes(freed.min(cold.pages)))),
+    };
+    format!("from {since} to {} of {end}, and then {then}", at(until))
 }
 
 fn name(object: &ObjectHeat) -> String {
@@ -177,9 +207,11 @@ fn cold(
     object: &ObjectHeat,
     Pages { all, before }: Pages,
 ) -> Option<Finding> {
-    let EarlyPages { pages, since } = early(&object.last_touched, heat, before);
+    let mut early_pages = early(&object.last_touched, heat, before);
     // Freed blocks of an allocator are no data: who keeps their pages is another finding.
-    let pages = pages.saturating_sub(early(&object.last_touched_freed, heat, before).pages);
+    let freed = early(&object.last_touched_freed, heat, before).pages;
+    early_pages.pages = early_pages.pages.saturating_sub(freed);
+    let pages = early_pages.pages;
     let (bytes, share) = (seen.bytes(pages), pages as f64 / all.max(1) as f64);
     // When a mapping or a thread's stack was given back is not seen, nor is what the notes that were lost say.
     let sure = match object.kind.as_str() {
@@ -189,18 +221,19 @@ fn cold(
     (bytes >= LEAST && share >= PART).then(|| Finding {
         subject: "cold",
         text: format!(
-            "{} of {} were not touched after {} of {}: {}could be swapped or live on a slower tier",
+            "{} of {} were not touched {}: {}could be swapped or live on a slower tier",
             size(bytes),
             name(object),
-            time(since),
-            time(heat.step.saturating_mul(heat.steps)),
-            if sure { "" } else { "if they are still mapped, they " },
+            rest(seen, heat, object, &early_pages),
+            if sure { "" } else { "if they stayed mapped, they " },
         ),
         evidence: format!(
-            "{} of the {} that are touched and not given back{}; its last accesses are in the first half",
+            "{} of the {} that are touched and not given back before the last eighth{}; its last accesses are in the \
+             first half{}",
             percent(share),
             size(seen.bytes(all)),
             if sure { "" } else { " as far as known" },
+            if object.rested_until.is_empty() { "" } else { ", but for those that came near the end" },
         ),
         next: format!("pagemill simulate {} --sweep", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),
@@ -230,7 +263,7 @@ fn written_once(
             time(heat.step.saturating_mul(heat.steps)),
         ),
         evidence: format!(
-            "{} of the {} that are touched and not given back",
+            "{} of the {} that are touched and not given back before the last eighth",
             percent(share),
             size(seen.bytes(all)),
         ),

@@ -43,7 +43,7 @@ pub struct Finding {
 /// The views of a recording, as far as it has them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedViews<'a> {
-    /// Where the recording is, for commands.
+    /// Where the recording is, as a shell reads it in commands.
     pub recording: &'a str,
     /// Its header.
     pub meta: Option<&'a Meta>,

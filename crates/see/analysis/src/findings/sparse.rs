@@ -56,7 +56,9 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     });
     let touched = heat.objects.iter().flat_map(|object| &object.last_touched);
     let kept = heat.kept;
-    let all = sum(touched.map(|(_, pages)| *pages)).saturating_add(kept.free_pages);
+    // Those that were freed late are among both.
+    let free = kept.free_pages.saturating_sub(kept.free_late);
+    let all = sum(touched.map(|(_, pages)| *pages)).saturating_add(free);
     let part = |pages: u64| pages as f64 / all.max(1) as f64;
     // Memory that fell, and what fell with it.
     let fell = match kept.peak.0.saturating_sub(kept.live.0) {
@@ -96,7 +98,9 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
             });
         }
     }
-    let (bytes, share) = (seen.bytes(kept.free_pages), part(kept.free_pages));
+    // What a program frees as it ends it does not keep.
+    let free = if seen.has_ended() { free } else { kept.free_pages };
+    let (bytes, share) = (seen.bytes(free), part(free));
     if bytes >= LEAST && share >= PART {
         let fell = if found.is_empty() { fell } else { String::new() };
         let lever = for_whole_pages(seen);
@@ -109,7 +113,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
             ),
             evidence: format!(
                 "{} that held data and hold none at the end{lost}",
-                counted(kept.free_pages, "page", "pages")
+                counted(free, "page", "pages")
             ),
             next: format!("{} {}", lever.command, seen.restart_command()),
             stake: Stake::Memory(Bytes(bytes)),

@@ -111,17 +111,47 @@ fn a_file_that_was_read_once_is_no_finding_and_memory_that_has_a_name_is() {
     assert_eq!(subjects("/memfd:cache (deleted)"), ["cold"]);
 }
 
+/// Freed by the end, it was not told; and by then all of it is touched.
 #[test]
-fn what_was_given_back_is_not_cold() {
-    let mut events = cold_program();
-    events.push(allocated(INTERVAL * 70, COLD, None, 0));
-    let Conclusions { findings, inconclusive, .. } =
-        conclusions_of(&events, &AccessSetup::default(), None);
+fn what_was_given_back_is_cold_until_the_end_if_that_was_near() {
+    let program = |walked: Option<u64>, freed: u64| {
+        let mut events = cold_program();
+        events.extend(walked.into_iter().flat_map(|at| accessed(at, COLD, 99 * MIB, false)));
+        events.push(allocated(freed, COLD, None, 0));
+        conclusions_of(&events, &AccessSetup::default(), None)
+    };
+    // Since when it was not used that was freed in time is another question, and not denied.
+    let Conclusions { findings, inconclusive, .. } = program(None, 50 * INTERVAL);
     assert!(findings.iter().all(|finding| finding.subject != "cold"), "{findings:?}");
-    // Since when it was not used by then is another question, and not denied.
     let whats: Vec<_> = inconclusive.iter().map(|inconclusive| inconclusive.what).collect();
     assert_eq!(whats, ["what memory was cold before it was freed"], "{inconclusive:?}");
     assert!(inconclusive[0].why.starts_with("99.0 MiB of the 100.0 MiB"), "{inconclusive:?}");
+    for walked in [None, Some(56 * INTERVAL)] {
+        let all = program(walked, 56 * INTERVAL + INTERVAL / 2);
+        let first = &all.findings[0];
+        let says = "99.0 MiB of `0x10` were not touched from 4.0 ms to 2.8 s of 3.0 s, and then only freed: could be";
+        assert!(first.text.starts_with(says), "{all:?}");
+        assert_eq!((first.stake, &all.inconclusive), (Stake::Memory(Bytes(99 * MIB)), &vec![]));
+    }
+    // Touched in between, or in time, it was used.
+    for walked in [30, 50] {
+        let all = program(Some(walked * INTERVAL), 59 * INTERVAL);
+        assert!(all.findings.iter().all(|one| one.subject != "cold"), "{walked}: {all:?}");
+    }
+}
+
+#[test]
+fn what_is_touched_near_the_end_and_not_freed_rested_until_then() {
+    let mut events = cold_program();
+    events.extend(accessed(57 * INTERVAL, COLD, 99 * MIB, false));
+    let found = findings_of(&events);
+    let says = "not touched from 4.0 ms to 2.8 s of 3.0 s, and then only near the end: could be";
+    assert!(found[0].text.contains(says), "{found:?}");
+    // A half of it freed.
+    events.extend((0..50).map(|mib| allocated(0, COLD + mib * 2 * MIB, Some(2 * MIB), 0x10)));
+    events.extend((0..25).map(|mib| allocated(58 * INTERVAL, COLD + mib * 2 * MIB, None, 0)));
+    let found = findings_of(&events);
+    assert!(found[0].text.contains("and then 50.0 MiB of them freed: could be"), "{found:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::view::{Heat, HeatView, LineHeat, ObjectHeat};
 use super::{HeatFold, LINES, Live, OBJECTS};
 use crate::addresses::ProcessAddress;
 use crate::objects::{Identity, ObjectKind, Symbols};
-use crate::residency::{self, LiveMemory, Resident, SparseSite};
+use crate::residency::{self, LastPart, LiveMemory, PageTouches, SparseSite};
 use pagemill_model::sums::{add, sum};
 
 /// Objects of one name and kind as one, the busiest apart.
@@ -123,8 +123,8 @@ impl<S: Symbols> HeatFold<S> {
         for ((number, ..), first) in &self.pages {
             let at = place[*number];
             objects[at].pages += 1;
-            objects[at].written += u64::from(first.written.is_some());
-            *first_by[at].entry(first.thread).or_default() += 1;
+            objects[at].written += u64::from(first.written().is_some());
+            *first_by[at].entry(first.thread()).or_default() += 1;
         }
         for (object, first_by) in objects.iter_mut().zip(first_by) {
             object.first_by = first_by.into_iter().collect();
@@ -133,39 +133,56 @@ impl<S: Symbols> HeatFold<S> {
         }
     }
 
-    /// When pages that are resident were touched and written last; who keeps sparse ones, and what is live.
+    /// When pages that are resident were used last; who keeps sparse ones, and what is live.
     fn fill_resident(
         &self,
         objects: &mut [ObjectHeat],
         place: &[usize],
     ) -> (Vec<SparseSite>, LiveMemory) {
         let identities = self.names.objects.identities();
-        let pages = self.pages.iter().filter(|(_, first)| !first.gone).map(|(key, first)| {
-            let &(object, at) = key;
-            let allocated = matches!(identities[object], Identity::Allocation(..));
-            let (touched, written) = (first.touched, first.written);
-            Resident { at, object, allocated, touched, written, freed: false }
+        let pages = self.pages.iter().map(|(&(object, at), page)| PageTouches {
+            at,
+            object,
+            allocated: matches!(identities[object], Identity::Allocation(..)),
+            first: page.first(),
+            touched: page.touched,
+            written: page.written(),
+            rest: page.rest(),
+            freed: page.given_back(),
+            gone: page.gone,
         });
-        let all = residency::residency(pages, self.names.objects.allocations(), self.page);
-        let step = |time: u64| {
+        let until = |time: u64| {
             let until = self.used_until.get((time / self.step) as usize).copied().unwrap_or(0);
-            until.saturating_sub(1).max(time) / self.step
+            until.saturating_sub(1).max(time)
         };
-        let mut steps = vec![[const { BTreeMap::new() }; 3]; objects.len()];
-        let count = |of: &mut BTreeMap<u64, u64>, time| *of.entry(step(time)).or_insert(0) += 1;
-        for page in &all.pages {
-            let [touched, freed, written] = &mut steps[place[page.object]];
-            count(touched, page.touched);
+        let recorded = (self.last + 1).saturating_mul(self.step);
+        let part = LastPart::of(if self.ended { self.latest.saturating_add(1) } else { recorded });
+        let merged = residency::merged(pages, self.names.objects.allocations(), self.page, part);
+        let mut steps = vec![[const { BTreeMap::new() }; 4]; objects.len()];
+        let all = residency::residency(merged, self.page, part, until, |page| {
+            let of = place[page.object];
+            let mut count = |which: usize, time: u64| {
+                *steps[of][which].entry(time / self.step).or_insert(0) += 1;
+            };
+            count(0, until(page.touched));
             if page.freed {
-                count(freed, page.touched);
+                count(1, until(page.touched));
             }
             if let Some(time) = page.written {
-                count(written, time);
+                count(2, until(time));
             }
-        }
+            if let Some(time) = page.rested_until {
+                count(3, time);
+                objects[of].rested_freed += u64::from(page.given_back);
+            }
+        });
         for (object, steps) in objects.iter_mut().zip(steps) {
-            [object.last_touched, object.last_touched_freed, object.last_written] =
-                steps.map(|steps| steps.into_iter().collect());
+            [
+                object.last_touched,
+                object.last_touched_freed,
+                object.last_written,
+                object.rested_until,
+            ] = steps.map(|steps| steps.into_iter().collect());
         }
         let mut sites: BTreeMap<String, SparseSite> = BTreeMap::new();
         for (object, sparse) in &all.sparse {
@@ -185,6 +202,7 @@ impl<S: Symbols> HeatFold<S> {
             peak: Bytes(most),
             peaked: Nanos(at),
             free_pages: all.free,
+            free_late: all.free_late,
         };
         (sparse, kept)
     }

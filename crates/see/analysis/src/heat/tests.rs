@@ -157,3 +157,185 @@ fn what_was_told_in_an_interval_may_have_been_used_until_its_end() {
     before.until_intervals_end(4_500_000);
     assert_eq!(before.objects[0].last_touched, [(7, 1), (9, 2)]);
 }
+
+/// What lies at a place until it is freed, if it is, and then the next: touches (time in units, page).
+type Life = (Vec<(u64, u64)>, Option<u64>);
+/// Pages of a place, and what lies there one after the other.
+type Place = (u64, Vec<Life>);
+
+/// Some ticks, ns.
+const UNIT: u64 = 2 << 16;
+/// Length of the recordings below in units.
+const END: u64 = 800;
+/// In ns and whole steps.
+const ENDED: u64 = (END * UNIT).div_ceil(1_000_000) * 1_000_000;
+/// Where the last eighth begins.
+const LAST_PART: u64 = ENDED - ENDED / 8;
+
+fn places() -> impl Strategy<Value = Vec<Place>> {
+    // Times from parts of the recording at which rests are told apart.
+    let time = || prop_oneof![0..120_u64, 300..500_u64, 650..790_u64];
+    let touches = prop::collection::vec((time(), 0..48_u64), 0..8);
+    let freed = prop::option::of(prop_oneof![50..150_u64, 200..500_u64, 600..795_u64]);
+    let lives = prop::collection::vec((touches, freed), 1..3);
+    let lives = lives.prop_map(|mut lives| {
+        let mut began = 0;
+        lives.retain_mut(|(touches, freed)| {
+            let from = began;
+            *freed = freed.filter(|at| *at > from);
+            began = freed.unwrap_or(END);
+            touches.retain(|(at, _)| from < *at && *at < began);
+            touches.sort_unstable();
+            from < END
+        });
+        lives
+    });
+    prop::collection::vec((prop_oneof![1..3_u64, 40..48_u64], lives), 1..6)
+}
+
+/// The first byte of each place and its bytes: one begins in the page in which the one before ends.
+fn laid(places: &[Place]) -> Vec<(u64, u64)> {
+    let mut at = 0x30000 + 16;
+    let next = |place: &Place| {
+        let (from, bytes) = (at, place.0 * 4096);
+        at += bytes;
+        (from, bytes)
+    };
+    places.iter().map(next).collect()
+}
+
+/// What asks for the block: what is large is one object however often it is asked for.
+fn caller(place: usize, pages: u64, life: usize) -> u64 {
+    let life = if pages * 4096 >= MAPPED { 0 } else { life as u64 };
+    0x10501 + 32 * place as u64 + 16 * life
+}
+
+/// What an object is to a page that it was touched in.
+#[derive(Default)]
+struct Use {
+    touches: Vec<u64>,
+    freed: Option<u64>,
+    unmapped: bool,
+}
+
+/// When the pages were used last, and until when those rested that did: from all touches of each.
+fn naive(places: &[Place]) -> (Vec<u64>, Vec<u64>) {
+    let mut pages: HashMap<u64, HashMap<u64, Use>> = HashMap::new();
+    let laid = laid(places);
+    let covers = |(from, bytes): &(u64, u64), page: u64| {
+        *from / 4096 <= page && page <= (from + bytes - 1) / 4096
+    };
+    for (number, ((size, lives), (from, bytes))) in places.iter().zip(&laid).enumerate() {
+        for (life, (touches, freed)) in lives.iter().enumerate() {
+            let caller = caller(number, *size, life);
+            for (time, page) in touches {
+                let page = (from + page % size * 4096) / 4096;
+                let known = pages.entry(page).or_default().entry(caller).or_default();
+                if known.unmapped {
+                    *known = Use::default();
+                }
+                known.touches.push(time * UNIT);
+            }
+            for (page, uses) in &mut pages {
+                let known = uses.get_mut(&caller).filter(|known| !known.unmapped);
+                if let (Some(known), Some(time)) = (known, freed)
+                    && covers(&(*from, *bytes), *page)
+                {
+                    known.freed = Some(time * UNIT);
+                    let inside = page * 4096 >= *from && (page + 1) * 4096 <= from + bytes;
+                    known.unmapped = inside && *bytes >= MAPPED;
+                }
+            }
+        }
+    }
+    let (mut last, mut until) = (Vec::new(), Vec::new());
+    for (page, uses) in pages {
+        let late = |one: &Use| one.freed.is_some_and(|at| at >= LAST_PART);
+        let early = |one: &Use| one.touches.iter().any(|at| *at < LAST_PART);
+        let uses = uses.into_values().filter(|one| !one.unmapped || late(one) && early(one));
+        let uses: Vec<Use> = uses.collect();
+        let live = places.iter().zip(&laid).any(|((_, lives), place)| {
+            lives.last().is_some_and(|last| last.1.is_none()) && covers(place, page)
+        });
+        let all: Vec<u64> = uses.iter().flat_map(|one| one.touches.clone()).collect();
+        let Some(first) = all.iter().min() else { continue };
+        let before = all.iter().filter(|at| **at < LAST_PART).max();
+        let freed = uses.iter().filter(|one| late(one)).filter_map(|one| one.freed);
+        let after = all.iter().filter(|at| **at >= LAST_PART).copied().chain(freed).min();
+        let held = live || uses.iter().any(|one| late(one) && early(one));
+        match (before, after) {
+            (Some(from), Some(to))
+                if *from < ENDED / 2 && 2 * (to - from) >= ENDED - first && held =>
+            {
+                last.push(from / 1_000_000);
+                until.push(to / 1_000_000);
+            }
+            _ if held => last.extend(all.iter().max().map(|at| at / 1_000_000)),
+            _ => {}
+        }
+    }
+    last.sort_unstable();
+    until.sort_unstable();
+    (last, until)
+}
+
+proptest! {
+    #[test]
+    fn what_rested_into_the_last_eighth_is_what_all_touches_of_each_page_tell(places in places()) {
+        let mut events = Vec::new();
+        for (number, ((size, lives), (from, bytes))) in places.iter().zip(laid(&places)).enumerate() {
+            let mut began = 0;
+            for (life, (touches, freed)) in lives.iter().enumerate() {
+                let note = |time: u64, size: Option<u64>| {
+                    let stack = Some(vec![caller(number, bytes / 4096, life)]);
+                    let (pid, address, time) = (Some(7), Some(from), Nanos(time * UNIT));
+                    Event::Allocation(Box::new(Allocation { time, pid, address, size, stack }))
+                };
+                events.push(note(began, Some(bytes)));
+                let touch = |(time, page): &(u64, u64)| access(time * UNIT, 9, from + page % size * 4096, false);
+                events.extend(touches.iter().map(touch));
+                events.extend(freed.map(|time| note(time, None)));
+                began = freed.unwrap_or(END);
+            }
+        }
+        events.push(access(END * UNIT - 1, 9, 0x14020, true));
+        events.sort_by_key(Event::time);
+        let view = fold(&events);
+        prop_assert_eq!((view.step, view.steps), (1_000_000, ENDED / 1_000_000));
+        let told = |of: fn(&ObjectHeat) -> &Vec<LastUse>| {
+            let uses = view.objects.iter().filter(|object| object.kind == "allocation").flat_map(of);
+            let mut steps: Vec<u64> = uses.flat_map(|(step, pages)| vec![*step; *pages as usize]).collect();
+            steps.sort_unstable();
+            steps
+        };
+        let seen = (told(|object| &object.last_touched), told(|object| &object.rested_until));
+        prop_assert_eq!(seen, naive(&places));
+    }
+}
+
+/// The recorder told of the last interval a second after the program had ended, which was then the last eighth.
+#[test]
+fn the_end_of_a_program_that_was_seen_to_end_is_what_it_did_last() {
+    let note = |time: u64, size: Option<u64>| {
+        let (pid, address, stack) = (Some(7), Some(0x30000), Some(vec![0x10501]));
+        Event::Allocation(Box::new(Allocation { time: Nanos(time), pid, address, size, stack }))
+    };
+    let mut fold = HeatFold::new(Nanos(0), 4096, true, Bounds::default(), One);
+    let told = Touched { time: Nanos(16_000_000), pid: Some(7), ..Touched::default() };
+    let events = [
+        note(0, Some(0x1000)),
+        access(1_000_000, 9, 0x30000, true),
+        access(7_500_000, 9, 0x30000, true),
+        note(7_600_000, None),
+        access(8_000_000, 9, 0x14020, true),
+        Event::Touched(Box::new(told)),
+    ];
+    layout().iter().chain(&events).for_each(|event| fold.event(event));
+    let rested = |view: HeatView| {
+        let of = view.objects.into_iter().find(|object| object.kind == "allocation").unwrap();
+        (of.last_touched, of.rested_until, of.rested_freed)
+    };
+    assert_eq!(rested(fold.view()), (vec![], vec![], 0));
+    fold.ended();
+    assert_eq!(rested(fold.view()), (vec![(1, 1)], vec![(7, 1)], 1));
+}

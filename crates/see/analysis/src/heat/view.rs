@@ -65,8 +65,9 @@ pub struct ObjectHeat {
     pub slices: u64,
     /// What happened in it, by part and step.
     pub cells: Vec<Cell>,
-    /// Its pages that are resident at the end and hold something, by the step in which they were touched last, or in
-    /// which the interval of that touch ended.
+    /// Its pages that hold something near the end (at the end, or until the last eighth of the recording), by the step
+    /// in which they were used last, or in which the interval of that touch ended: before a rest that was most of their
+    /// life and lasted into the last eighth, else when they were touched last.
     #[serde(default)]
     pub last_touched: Vec<LastUse>,
     /// Those of them in which nothing of it lives, for it was freed: what keeps them is another's.
@@ -75,6 +76,12 @@ pub struct ObjectHeat {
     /// Those of them that were written, likewise by the last write.
     #[serde(default)]
     pub last_written: Vec<LastUse>,
+    /// Those of them that rested into the last eighth, by the step in which they were touched or given back then.
+    #[serde(default)]
+    pub rested_until: Vec<LastUse>,
+    /// How many of those were given back.
+    #[serde(default)]
+    pub rested_freed: u64,
 }
 
 /// A place in the code.

@@ -75,7 +75,7 @@
     if (root.bytes) below(shown, path, 0, 1, path.length + 1);
     box.replaceChildren(...(root.bytes ? bars : []));
     box.style.height = (deepest + 1) * 1.5 + 'rem';
-    const when = after >= data.steps ? 'resident at the end'
+    const when = after >= data.steps ? 'resident near the end'
       : `not touched after ${time(after)} of ${time(data.steps)}`;
     pick('flame-when').textContent = `${size(root.bytes)} ${when}`;
   }

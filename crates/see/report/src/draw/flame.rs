@@ -37,7 +37,8 @@ pub(super) fn markup(view: &HeatView, page: u64) -> Option<String> {
          <div id=\"flame-graph\" class=\"flame\"></div>\n\
          <p class=\"soft\">Each bar is a function or object, below those that called it, as wide as its bytes. Click \
          one \
-         for it alone, one above it to go back.</p>\n",
+         for it alone, one above it to go back. What was touched or given back only near the end, after most of its \
+         life, counts as not touched since.</p>\n",
         steps.div_ceil(2)
     );
     Some(controls + &script("flame", &data, SCRIPT))

@@ -67,7 +67,7 @@ fn speedscope(view: &HeatView, stacks: &[ColdStack], ends: &[u64]) -> Value {
         let with = || stacks.iter().zip(&samples).filter(|(stack, _)| cold(stack) > 0);
         let weights: Vec<u64> = with().map(|(stack, _)| cold(stack)).collect();
         let name = match last {
-            true => "resident at the end".to_owned(),
+            true => "resident near the end".to_owned(),
             false => format!("not touched after {} of {}", time(view, end), time(view, view.steps)),
         };
         json!({

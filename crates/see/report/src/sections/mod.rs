@@ -27,7 +27,7 @@ use std::path::Path;
 use pagemill_analysis::findings::{Conclusions, RecordedViews, conclude};
 use pagemill_launch::context::machine;
 use pagemill_model::recording::{Meta, Reader};
-use pagemill_model::{EventKind, Pid, Source as _};
+use pagemill_model::{EventKind, Pid, Source as _, shell};
 use pagemill_record::summary::{self, Reading};
 use serde_json::{Map, Value};
 
@@ -103,7 +103,7 @@ impl Sections {
         // Who passes a report on does not say where it lay.
         let recording = match reader.is_redacted() {
             true => "REC".to_owned(),
-            false => path.display().to_string(),
+            false => shell::quoted(path),
         };
         let meta = reader.meta();
         let lives = lives(meta);
