@@ -107,10 +107,10 @@ impl Outcome {
                 ]);
             }
         }
-        let reached = all.iter().filter(|ratio| **ratio <= MOST).count();
+        let held = all.iter().filter(|ratio| **ratio <= MOST).count();
         let worst = all.iter().copied().fold(f64::MIN, f64::max);
         let conclusion = format!(
-            "auto takes at most {MOST} times the CPU time of the best static setting in {reached} of {} cells, {worst:.2} \
+            "auto takes at most {MOST} times the CPU time of the best static setting in {held} of {} cells, {worst:.2} \
              in the worst; geometric mean {:.3}. The best over itself: {}.",
             all.len(),
             geomean(&all)?,

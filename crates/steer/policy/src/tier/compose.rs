@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A tracker of each sort that is none of the listed: it demotes, makes frame 77 old, and takes all for hot from 77.
+    /// A tracker of each sort that is none of the listed: it demotes, makes frame 77 old, and calls hot what has 77.
     #[derive(Debug)]
     struct Dummy;
 
