@@ -86,7 +86,8 @@ pub struct Stat {
 pub struct ProgramLayout {
     code: [u64; 2],
     data: [u64; 2],
-    heap: u64,
+    /// Where what `brk` grows begins.
+    pub heap: u64,
     stack: u64,
     /// The words that it was started with: start and end of its arguments, start and end of its environment.
     pub words: [u64; 4],

@@ -324,7 +324,8 @@ pub struct Judgement {
     pub stop: bool,
     /// The lever that is to be used, and for what.
     pub choice: Option<(usize, Aim)>,
-    /// A lever that passes its bound, and would be chosen if that were wider: the same.
+    /// A lever that passes its bound, and would be chosen if that were wider: the same. None where one within the bound
+    /// looks as good.
     pub over_bound: Option<(usize, Aim)>,
     /// Where none is chosen, the one that is still open and looks best, if that looks worth it: the runs differ too
     /// much to tell.
@@ -531,6 +532,7 @@ impl Runs<'_> {
         let full = rounds.min(self.base.len()) >= criteria.most;
         let choice = aims.iter().find_map(|aim| Some((judge.choice(*aim, true)?, *aim)));
         let over_bound = aims.iter().find_map(|aim| Some((judge.choice(*aim, false)?, *aim)));
+        let over_bound = over_bound.filter(|(over, aim)| !judge.is_had_within(*over, *aim));
         let perhaps = by_aim.iter().find_map(|(aim, all)| Some((judge.perhaps(*aim, all)?, *aim)));
         let nearest = aims.iter().find_map(|aim| Some((judge.nearest(*aim)?, *aim)));
         Judgement {
@@ -757,6 +759,19 @@ impl Judge<'_> {
         };
         let all = (0..self.runs.levers.len()).filter_map(brings);
         all.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(lever, _)| lever)
+    }
+
+    /// Whether another lever looks as good as one that passes its bound, and shows nothing of passing it: then nobody
+    /// need pay for that.
+    fn is_had_within(&self, over: usize, aim: Aim) -> bool {
+        let Some((most, _)) = self.changes(over, aim) else { return false };
+        (0..self.runs.levers.len()).filter(|lever| *lever != over).any(|lever| {
+            self.runs.out.get(lever) != Some(&true)
+                && self.changes(lever, aim).is_some_and(|(fall, bound)| {
+                    fall.ratio <= most.ratio + TIE
+                        && bound.is_none_or(|bound| self.may_be_kept(bound))
+                })
+        })
     }
 
     /// The lever that is best for an aim and worth it: of those `within` the bound, or of those that pass it.

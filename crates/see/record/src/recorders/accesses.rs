@@ -351,7 +351,7 @@ impl Writing<'_> {
     /// Tells the mappings of a process that are new, as of the look before: they may have come at any time since.
     fn tell_new_mappings(&mut self, pid: Pid, now: Nanos, mappings: &[Mapping]) -> SinkResult {
         let since = self.looked.insert(pid, now).unwrap_or(self.latest);
-        let heap = self.heaps.get(&pid).copied().unwrap_or_default();
+        let heap = self.heap(pid);
         for mapping in mappings.iter().filter(|mapping| !OWN.contains(&mapping.start)) {
             let mut mapping = mapping.clone();
             let original = self.known.get(&(pid, mapping.start));
@@ -367,6 +367,14 @@ impl Writing<'_> {
             self.tell(since, pid, &mapping)?;
         }
         Ok(())
+    }
+
+    /// Where the heap of a process was at its last interval; before the first, its beginning.
+    fn heap(&self, pid: Pid) -> PageRange {
+        self.heaps.get(&pid).copied().unwrap_or_else(|| {
+            let begins = self.linux.layout(pid).map(|layout| layout.heap).unwrap_or(0);
+            PageRange::new(begins..begins.saturating_add(self.page))
+        })
     }
 
     /// Memory that may be gone at the end of the interval is looked at while it is there: an access to no known

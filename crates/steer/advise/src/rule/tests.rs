@@ -44,6 +44,21 @@ fn less_of_little_memory_is_worth_nothing_and_more_of_it_costs_nothing() {
     assert_eq!(judged(700.0).choice, Some((0, Aim::Memory)), "40 of 700 are more than 5 %");
 }
 
+/// Of two levers that took a quarter less CPU time the one was named that takes a tenth more memory.
+#[test]
+fn nobody_is_told_to_pay_for_what_may_be_had_for_nothing() {
+    let over = |levers: &[(f64, f64)], runs: usize| {
+        let (base, levers) = quiet(levers, runs);
+        judged(&base, &levers, &CRITERIA).over_bound
+    };
+    let time = Aim::Time { bounded: true };
+    for runs in [2, SURE] {
+        assert_eq!(over(&[(1.0, 0.76), (1.11, 0.75)], runs), None);
+    }
+    assert_eq!(over(&[(1.0, 0.76), (1.11, 0.7)], SURE), Some((1, time)), "more than the other");
+    assert_eq!(over(&[(1.1, 0.75), (1.11, 0.75)], SURE), Some((0, time)), "both pass it");
+}
+
 #[test]
 fn a_lever_that_was_faster_for_the_machine_was_less_busy_is_not_chosen() {
     let criteria = Criteria { goal: Goal::Speed, ..CRITERIA };
