@@ -86,7 +86,7 @@ pub fn write(path: &Path, events: u64) -> Result<()> {
     let ended = Nanos(events.div_ceil(INTERVAL) * LENGTH.0);
     let path = to.writer.finish(ended)?;
     to.live.finish(&path)?;
-    eprintln!("next: pagemill report {}", path.display());
+    eprintln!("next: pagemill report {}", pagemill_model::shell::quoted(path));
     Ok(())
 }
 

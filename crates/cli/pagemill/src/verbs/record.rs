@@ -186,7 +186,7 @@ fn record(
     if arguments.records(faults::KIND.name) {
         closing(&path, arguments.spike);
     }
-    eprintln!("next: pagemill report {}", path.display());
+    eprintln!("next: pagemill report {}", pagemill_model::shell::quoted(path));
     Ok(status)
 }
 

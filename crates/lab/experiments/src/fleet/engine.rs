@@ -124,7 +124,7 @@ fn amount(matrix: &Matrix, left: &[usize]) -> String {
 }
 
 fn next(results: &Path) {
-    eprintln!("next: pagemill collect {}", results.display());
+    eprintln!("next: pagemill collect {}", pagemill_model::shell::quoted(results));
 }
 
 fn to_slurm(submitter: &SubmitHost<'_>, matrix: &Matrix, left: &[usize]) -> Result<Exit> {

@@ -67,11 +67,12 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
     let took = Nanos(took.saturating_add(length.0.div_ceil(2).saturating_mul(bursts)));
     let length = time(length.0);
     let (one, more) = (format!("stretch of {length}"), format!("stretches of {length}"));
+    let copied = copied(view);
     let stretches = units::counted(bursts, &one, &more);
     let text = match (faults, bursts) {
         (0, _) => format!(
             "page faults may explain stalls of {length}: in {stretches} a thread spent half or more in faults that \
-             took less each, most of it {cause}: {what}"
+             took less each, most of it {cause}{copied}: {what}"
         ),
         (faults, bursts) => {
             let beside = match bursts {
@@ -82,7 +83,7 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
             };
             format!(
                 "page faults explain stalls of {length}: {faults} of them took that long or longer{beside}; most of \
-                 the time in faults was {cause}: {what}"
+                 the time in faults was {cause}{copied}: {what}"
             )
         }
     };
@@ -101,6 +102,19 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
         stake: Stake::Time(took),
         share: (took.0 as f64 / view.duration.0.max(1) as f64).min(1.0),
     })
+}
+
+/// That much of the time went into copies after a fork, where something else took more.
+fn copied(view: &FaultView) -> String {
+    const MUCH: f64 = 0.2;
+    let mut others = view.categories.iter().skip(1);
+    let times =
+        others.find(|(category, _)| *category == Category::CopyOnWrite).map(|(_, times)| times);
+    let share = times.map_or(0.0, |times| times.sum().0 as f64 / view.all.sum().0.max(1) as f64);
+    match share {
+        MUCH.. => format!(", and {} of it copying pages that a fork left shared", percent(share)),
+        _ => String::new(),
+    }
 }
 
 /// The kind of faults with the most time, and its part of all.

@@ -364,9 +364,15 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
 #[test]
 fn stalls_of_many_short_faults_are_named_where_they_were_asked_about() {
     let setup = FaultSetup { details: true, counted: 5000, ..FaultSetup::default() };
-    let told = |spike: Option<Nanos>| {
+    let told = |spike: Option<Nanos>, copies: u64| {
         let mut fold = FaultFold::new(&setup, Nanos(0)).with_spikes(spike);
         fold.event(&counted(1_000_000_000, 2000, 5000));
+        fold.event(&Event::FaultCounts(Box::new(FaultCounts {
+            time: Nanos(1_000_000_000),
+            flags: Some(Flags::BASE | Flags::PROTECTION | Flags::WRITE),
+            buckets: Some(vec![latency::bucket(Nanos(2000)).into()]),
+            counts: Some(vec![copies]),
+        })));
         for number in 1..=60 {
             fold.event(&Event::FaultSum(Box::new(FaultSum {
                 time: Nanos(500_000_000 + number * 125_000),
@@ -381,8 +387,13 @@ fn stalls_of_many_short_faults_are_named_where_they_were_asked_about() {
         conclude(&RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() })
             .findings
     };
-    assert_eq!(told(None), []);
-    let found = told(Some(Nanos(5_000_000)));
+    assert_eq!(told(None, 0), []);
+    // Pages that a fork left shared are told where they are not the most, but much.
+    let fork = "of it copying pages that a fork left shared";
+    let texts = [0, 500, 2500].map(|copies| told(Some(Nanos(5_000_000)), copies)[0].text.clone());
+    assert_eq!(texts.each_ref().map(|text| text.contains(fork)), [false, false, true], "{texts:?}");
+    assert!(texts[2].contains(", and 33 % of it copying"), "{texts:?}");
+    let found = told(Some(Nanos(5_000_000)), 0);
     assert_eq!(found[0].subject, "stalls", "{found:?}");
     assert!(found[0].text.starts_with("page faults may explain stalls of 5.0 ms: in 2 stretches"));
     assert_eq!(found[0].stake, Stake::Time(Nanos(5_000_000)));

@@ -102,7 +102,8 @@ impl TraceOutcome {
         if let Err(error) = live.finish(&path) {
             notice!("{error:#}");
         }
-        let (comm, pid, path) = (&stat.comm, stat.pid, path.display());
+        let (comm, pid, word) = (&stat.comm, stat.pid, pagemill_model::shell::quoted(&path));
+        let path = path.display();
         let nothing = accesses == 0;
         let intervals = counted(intervals, "interval", "intervals");
         let accesses = counted(accesses, "access", "accesses");
@@ -118,7 +119,7 @@ impl TraceOutcome {
                 counted(untraced as u64, "range or process was", "ranges or processes were");
             eprintln!("{untraced} not traced; the report lists them");
         }
-        eprintln!("next: pagemill report {path}");
+        eprintln!("next: pagemill report {word}");
     }
 }
 

@@ -721,7 +721,7 @@ impl Companion for Launcher {
         let isolation = isolation.context("the system's huge page settings are not restored");
         let recorded = match self.writer.take() {
             Some(writer) => writer.finish(Nanos::from(clock::monotonic())).map(|path| {
-                eprintln!("next: pagemill report {}", path.display());
+                eprintln!("next: pagemill report {}", pagemill_model::shell::quoted(path));
             }),
             None => Ok(()),
         };

@@ -337,7 +337,7 @@ impl<'a> Daemon<'a> {
         if let Some(writer) = writer {
             let path = writer.finish(Nanos::from(clock::monotonic()))?;
             eprintln!("recorded {} quanta in {}", status.quantum + 1, path.display());
-            eprintln!("next: pagemill tier replay {}", path.display());
+            eprintln!("next: pagemill tier replay {}", pagemill_model::shell::quoted(path));
         }
         Ok(())
     }

@@ -72,11 +72,12 @@ pub(super) fn record(arguments: &Arguments, signals: &Signals, path: &Path) -> R
     };
     match finished {
         Ok(path) => {
+            let word = pagemill_model::shell::quoted(&path);
             let path = path.display();
             let intervals = counted(intervals, "interval", "intervals");
             let accesses = counted(accesses, "access", "accesses");
             eprintln!("recorded {intervals}, {accesses} of {comm} in {path}");
-            eprintln!("next: pagemill report {path}");
+            eprintln!("next: pagemill report {word}");
         }
         Err(error) => {
             notice!("recording failed, the program was not disturbed: {error:#}")

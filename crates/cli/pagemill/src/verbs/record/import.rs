@@ -61,8 +61,7 @@ pub(super) fn import(arguments: &Arguments, path: &Path) -> Result<Exit> {
         writer.event(&Event::Access(Box::new(access)))?;
     }
     let recording = writer.finish(ended)?;
-    let recording = recording.display();
-    eprintln!("imported {rows} accesses from {shown} into {recording}");
-    eprintln!("next: pagemill report {recording}");
+    eprintln!("imported {rows} accesses from {shown} into {}", recording.display());
+    eprintln!("next: pagemill report {}", pagemill_model::shell::quoted(recording));
     Ok(Exit::Ok)
 }
