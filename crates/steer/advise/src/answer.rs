@@ -223,7 +223,7 @@ impl Advice {
 
     /// That much of its memory is not accessed, if it is.
     fn unused(&self) -> Option<String> {
-        let cold = self.seen.cold?;
+        let cold = self.seen.cold_data()?;
         let share = self.seen.share(cold.bytes);
         (share > self.options.worth).then(|| {
             format!("; {:.0} % of its memory could live in slower memory (modelled)", share * 100.0)
@@ -432,11 +432,11 @@ impl Advice {
 
     /// What could live in slower memory, if it is worth a word: modelled, for nothing of it was tried.
     fn colder(&self) -> Option<String> {
-        let cold = self.seen.cold?;
+        let cold = self.seen.cold_data()?;
         (self.seen.share(cold.bytes) > self.options.worth).then(|| {
             format!(
-                "modelled, not tried: {} of {} were not accessed in the last {}, and could live in zram, swap or a \
-                 slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
+                "modelled, not tried: {} of data, of {}, were not accessed in the last {}, and could live in zram, swap \
+                 or a slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
                 bytes(cold.bytes as f64),
                 bytes(self.seen.peak.bytes as f64),
                 seconds(cold.seconds),

@@ -715,6 +715,31 @@ mod tests {
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
     }
 
+    /// "100 % could live in slower memory" was said of a process that had given 100 MiB to the kernel (`MADV_FREE`), and
+    /// of one whose malloc could give back nearly all.
+    #[test]
+    fn what_is_free_needs_no_slower_memory() {
+        let mib = |mib: u64| mib << 20;
+        let cold = |lazy_free: u64, returnable: u64, range: Option<(u64, u64)>| {
+            let look =
+                Memory { bytes: mib(100), anonymous: mib(100), lazy_free, ..Memory::default() };
+            let malloc = MallocFree { heap: mib(99), free: returnable, returnable, pieces: 0 };
+            let range = range.map(|(low, high)| crate::observation::Bounds { low, high });
+            let seen = RunObservation {
+                cold: Some(crate::observation::Cold { bytes: mib(96), seconds: 10.0, range }),
+                malloc: Some(malloc),
+                lives: true,
+                ..RunObservation::of(vec![look])
+            };
+            let cold = seen.cold_data().unwrap();
+            (cold.bytes, cold.range.map(|range| (range.low, range.high)))
+        };
+        assert_eq!(cold(0, 0, None), (mib(96), None));
+        assert_eq!(cold(mib(90), 0, None), (mib(6), None));
+        assert_eq!(cold(mib(60), mib(40), None), (0, None));
+        assert_eq!(cold(0, mib(30), Some((mib(80), mib(98)))), (mib(66), Some((mib(50), mib(70)))));
+    }
+
     /// Of a Python that rested it said that the compacting heap may bring most where `run --trim` makes 26 MiB of 188;
     /// and of a `sleep` that slower memory may bring 31 % of 353 KiB.
     #[test]

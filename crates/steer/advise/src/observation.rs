@@ -101,6 +101,20 @@ impl RunObservation {
         bytes as f64 / self.peak.bytes.max(1) as f64
     }
 
+    /// What was not accessed and is data: what malloc could give back, or the kernel take at once, nobody needs to keep
+    /// elsewhere. Of a sample it is all of the rest at the most.
+    pub fn cold_data(&self) -> Option<Cold> {
+        let cold = self.cold?;
+        let returnable = self.asked().map_or(0, |malloc| malloc.returnable);
+        let free = returnable.saturating_add(self.peak.lazy_free);
+        let less = |bytes: u64| bytes.saturating_sub(free);
+        let range = cold.range.map(|Bounds { low, high }| Bounds {
+            low: less(low),
+            high: high.min(less(self.peak.bytes)),
+        });
+        Some(Cold { bytes: less(cold.bytes), range, ..cold })
+    }
+
     /// The most that was on huge pages at a time.
     pub fn most_huge(&self) -> u64 {
         self.looks.iter().map(|look| look.huge).max().unwrap_or(0)

@@ -405,7 +405,7 @@ impl<'a> Session<'a> {
             for arm in order {
                 match self.arms.get(arm).map(|arm| arm.took) {
                     // What another lever showed in this round may have told that it is of no use.
-                    Some(took) if self.arms[arm].plays() && self.has_time(took) => {
+                    Some(took) if self.arms[arm].plays() && self.has_time_beside(arm, took) => {
                         self.try_lever(arm)?
                     }
                     None if self.has_time(self.pace.base) => self.as_it_is()?,
@@ -448,6 +448,29 @@ impl<'a> Session<'a> {
     /// Whether another run fits of an arm whose last one took so long.
     fn has_time(&self, last: Option<f64>) -> bool {
         self.pace.next_run(last) <= self.left()
+    }
+
+    /// The same for a lever, with the time kept for the runs that the best so far lacks.
+    fn has_time_beside(&self, arm: usize, last: Option<f64>) -> bool {
+        let leader =
+            self.leader().filter(|(leader, _)| *leader != arm && self.options.rounds.is_none());
+        let leader = leader.map(|(leader, promise)| {
+            let arm = &self.arms[leader];
+            Candidate { runs: arm.runs.len(), promise, took: arm.took }
+        });
+        self.pace.fits_beside(self.left(), last, self.base.len(), leader)
+    }
+
+    /// The lever in play whose runs so far look best, if they look worth it, and how good.
+    fn leader(&self) -> Option<(usize, f64)> {
+        let criteria = criteria(self.options);
+        let levers = of_levers(&self.arms);
+        let runs = Runs { base: &self.base, levers: &levers, ..Runs::default() };
+        let known =
+            (0..self.arms.len()).filter(|arm| self.arms[*arm].plays() && !levers[*arm].is_empty());
+        let promises = known.map(|arm| (arm, runs.promise(arm, &criteria)));
+        let worth = promises.filter(|(_, promise)| *promise < 1.0 - criteria.worth);
+        worth.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// What the runs take that those arms lack which it is asked of, and the command as it is beside them, seconds.

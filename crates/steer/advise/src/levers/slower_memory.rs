@@ -27,7 +27,7 @@ impl Lever for SlowerMemory {
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {
         let small = seen.peak.anonymous < MUCH;
-        match seen.cold {
+        match seen.cold_data() {
             _ if small => {
                 Estimate::nothing("its memory is small: less than 8 MiB is not worth a lever")
             }
