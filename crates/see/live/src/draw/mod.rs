@@ -317,8 +317,11 @@ fn region_line(region: &Region, state: &State, columns: usize, theme: Theme) -> 
         }
         (_, _, None) => "not seen touched".to_owned(),
         (_, _, Some(at)) => match age {
+            // Samples do not see all.
             Age::Now | Age::Seconds => {
-                format!("{} touched in 10 s", size(region.touched_within(TEN, state.now)))
+                let watched = state.began.map_or(TEN, |began| state.now.since(began).min(TEN));
+                let touched = region.touched_within(TEN, state.now);
+                format!("at least {} touched in {}", size(touched), time(watched))
             }
             _ => format!("touched {} ago", time(state.now.since(at))),
         },
