@@ -435,7 +435,7 @@ impl Advice {
         let cold = self.seen.cold_data()?;
         (self.seen.share(cold.bytes) > self.options.worth).then(|| {
             format!(
-                "modelled, not tried: {} of data, of {}, were not accessed in the last {}, and could live in zram, swap \
+                "modelled, not tried: {} of data, of {}, were not accessed for {}, and could live in zram, swap \
                  or a slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
                 bytes(cold.bytes as f64),
                 bytes(self.seen.peak.bytes as f64),

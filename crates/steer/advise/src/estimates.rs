@@ -710,7 +710,7 @@ mod tests {
             both.starts_with("compacting heap may bring most: likely 35 % of its memory, 76 %"),
             "{both}"
         );
-        assert!(both.contains("; 98 % could live in slower memory (not accessed in"), "{both}");
+        assert!(both.contains("; 98 % could live in slower memory (not accessed for"), "{both}");
         let none = told(0);
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
     }

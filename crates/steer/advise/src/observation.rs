@@ -44,7 +44,7 @@ pub struct RunObservation {
     pub mean: f64,
     /// All looks.
     pub looks: Vec<Memory>,
-    /// What was not accessed in the last part of a run, if that was looked at.
+    /// What was not accessed in a late part of a run, if that was looked at.
     pub cold: Option<Cold>,
     /// Zeros in huge pages, if these were read, bytes.
     pub bloat: Option<u64>,
@@ -177,7 +177,7 @@ impl RunObservation {
                 format!(" ({} to {}, by a sample)", bytes(low as f64), bytes(high as f64))
             });
             text.push_str(&format!(
-                "\nunused      {}{range} of it were not accessed in the last {}",
+                "\nunused      {}{range} of it were not accessed for {}",
                 bytes(cold.bytes as f64),
                 seconds(cold.seconds)
             ));

@@ -732,11 +732,16 @@ fn seen(run: &Run, target: &Target) -> RunObservation {
 }
 
 /// What was not accessed from one mark to the next, or to the end: the last time that was a tenth of the run at least,
-/// for little is accessed in a moment. The look at which pages are marked tells what was not accessed before.
+/// for little is accessed in a moment. The look at which pages are marked tells what was not accessed before. How a
+/// command ends, which may touch and free all that it has, does not count, nor how a server rests when nobody asks.
 fn cold(run: &Run, peak: u64) -> Option<Cold> {
-    // At the very end its memory is being given back.
-    let full = |look: &&Memory| look.bytes >= peak / 2 && look.anonymous >= MUCH;
-    let shortest = run.looks.last()?.seconds / 10.0;
+    /// Part of a command's time that is its end.
+    const END: f64 = 1.0 / 8.0;
+    let last = run.looks.last()?.seconds;
+    let until = run.asked_until.unwrap_or(last * (1.0 - END));
+    let full =
+        |look: &&Memory| look.seconds <= until && look.bytes >= peak / 2 && look.anonymous >= MUCH;
+    let shortest = last / 10.0;
     let ends = run.marks.iter().skip(1).copied().chain([f64::INFINITY]);
     let window = |(mark, end): (&f64, f64)| {
         let last = run.looks.iter().rev().filter(|look| look.seconds <= end).find(full)?;
@@ -804,6 +809,7 @@ mod tests {
             used: pagemill_kernel::process::Resources::default(),
             looks: Vec::new(),
             marks: Vec::new(),
+            asked_until: None,
             live: None,
             live_mean: None,
             allocator: None,
@@ -835,16 +841,26 @@ mod tests {
             anonymous: 4 * MUCH,
             ..Memory::default()
         };
-        let looks = vec![look(0.1, 0), look(0.2, 1), look(0.4, 2), look(0.41, 4)];
-        let told = |marks: &[f64], looks: &[Memory]| {
-            let run = Run { marks: marks.to_vec(), looks: looks.to_vec(), ..run(0.5, 1.0, None) };
+        // At the end all is touched.
+        let looks = [look(0.1, 0), look(0.2, 1), look(0.4, 2), look(0.41, 4), look(0.6, 0)];
+        let told = |marks: &[f64], looks: &[Memory], asked_until| {
+            let (marks, looks) = (marks.to_vec(), looks.to_vec());
+            let run = Run { marks, looks, asked_until, ..run(0.5, 1.0, None) };
             cold(&run, 4 * MUCH).map(|cold| cold.bytes / MUCH)
         };
         // The last mark came with the last look, or just before it: the time before counts.
-        assert_eq!(told(&[0.1, 0.2, 0.4], &looks[..3]), Some(2));
-        assert_eq!(told(&[0.1, 0.2, 0.4], &looks), Some(2));
-        assert_eq!(told(&[0.1], &looks), Some(4));
-        assert_eq!(told(&[], &looks), None);
+        let without = [looks[0], looks[1], looks[2], looks[4]];
+        assert_eq!(told(&[0.1, 0.2, 0.4], &without, None), Some(2));
+        assert_eq!(told(&[0.1, 0.2, 0.4], &looks, None), Some(2));
+        assert_eq!(told(&[0.1], &looks, None), Some(4));
+        assert_eq!(told(&[], &looks, None), None);
+        // Nobody asked any more from then on.
+        assert_eq!(told(&[0.1, 0.2, 0.4], &looks, Some(0.25)), Some(1));
+        assert_eq!(
+            told(&[0.1, 0.4], &looks, Some(0.15)),
+            None,
+            "nothing was seen while it was asked"
+        );
     }
 
     /// A purge came first where 716 KiB were free in whole pages, and the compacting heap had no run.

@@ -79,6 +79,8 @@ pub struct Run {
     pub looks: Vec<Memory>,
     /// When its pages were marked as not accessed, each time just after a look, seconds.
     pub marks: Vec<f64>,
+    /// Until when a server was asked, seconds; none of another command.
+    pub asked_until: Option<f64>,
     /// Live bytes of our heap at its fullest, if it ran on that.
     pub live: Option<u64>,
     /// The same in the mean of all looks.
@@ -169,6 +171,7 @@ impl TrialSetup<'_> {
         let looks = asked_looks(seen.looks, asked.as_ref());
         // A run of which nearly nothing was seen says nothing of its memory.
         let told = looks.len() >= FEWEST;
+        let asked_until = asked.as_ref().map(|asked| asked.from + asked.wall.as_secs_f64());
         let (mut used, mut wall, mut said) = (run.used, run.took, vec![&out, &err]);
         if let Some(asked) = &asked {
             (used, wall) = (asked.used, asked.wall);
@@ -196,6 +199,7 @@ impl TrialSetup<'_> {
             used,
             looks,
             marks: seen.marks,
+            asked_until,
             live: seen.live,
             live_mean: pagemill_analysis::statistics::mean(&seen.lives),
             allocator: seen.allocator,

@@ -34,7 +34,7 @@ impl Lever for SlowerMemory {
             Some(cold) => {
                 let Bounds { low, high } =
                     cold.range.unwrap_or(Bounds { low: cold.bytes, high: cold.bytes });
-                let why = format!("not accessed in the last {:.1} s", cold.seconds);
+                let why = format!("not accessed for {:.1} s", cold.seconds);
                 Estimate::up_to(seen.share(high), 0.0, why).likely(seen.share(low))
             }
             None => Estimate::nothing(match &seen.not_marked {
