@@ -715,8 +715,8 @@ mod tests {
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
     }
 
-    /// "100 % could live in slower memory" was said of a process that had given 100 MiB to the kernel (`MADV_FREE`), and
-    /// of one whose malloc could give back nearly all.
+    /// "100 % could live in slower memory" was said of a process that had given all of it to the kernel (`MADV_FREE`),
+    /// and of one whose malloc could give back nearly all.
     #[test]
     fn what_is_free_needs_no_slower_memory() {
         let mib = |mib: u64| mib << 20;

@@ -59,6 +59,13 @@ pub(crate) struct LoadOutcome {
     pub failed: Option<String>,
 }
 
+impl LoadOutcome {
+    /// From the start of the server to the end of the client, seconds.
+    pub(crate) fn until(&self) -> f64 {
+        self.from + self.wall.as_secs_f64()
+    }
+}
+
 /// Asks a server that was just started, and ends it.
 pub(crate) fn ask(
     linux: &Linux,

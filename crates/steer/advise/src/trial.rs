@@ -163,15 +163,13 @@ impl TrialSetup<'_> {
         };
         // Without a thread beside it nothing was seen of it.
         let seen = seen.unwrap_or_default();
-        let left = self.tidy()?;
-        let merged = merging().saturating_sub(merged);
+        let (left, merged) = (self.tidy()?, merging().saturating_sub(merged));
         let charge = group.as_ref().and_then(|group| group.charge().ok()?.peak);
         let (out, err) = (out.end()?, err.end()?);
         let (ended, asked) = run.ended;
         let looks = asked_looks(seen.looks, asked.as_ref());
         // A run of which nearly nothing was seen says nothing of its memory.
         let told = looks.len() >= FEWEST;
-        let asked_until = asked.as_ref().map(|asked| asked.from + asked.wall.as_secs_f64());
         let (mut used, mut wall, mut said) = (run.used, run.took, vec![&out, &err]);
         if let Some(asked) = &asked {
             (used, wall) = (asked.used, asked.wall);
@@ -199,7 +197,7 @@ impl TrialSetup<'_> {
             used,
             looks,
             marks: seen.marks,
-            asked_until,
+            asked_until: asked.as_ref().map(LoadOutcome::until),
             live: seen.live,
             live_mean: pagemill_analysis::statistics::mean(&seen.lives),
             allocator: seen.allocator,

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use pagemill_analysis::statistics::mean_over_time;
+use pagemill_kernel::process::same_memory;
 use pagemill_kernel::{Linux, memory::memfd};
 use pagemill_model::Pid;
 
@@ -61,11 +62,20 @@ pub fn descendants(linux: &Linux, roots: &[Pid]) -> Vec<Pid> {
     all
 }
 
-/// One look at these processes; none if there is nothing to see of any.
+/// One look at these processes; none if there is nothing to see of any. One that has the memory of the one that started
+/// it (before it executes a program, as after vfork(2), or for good) has none besides.
 pub fn sample(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
     let mut sum = Memory::default();
     let (mut held, mut files, mut most) = (0, BTreeSet::new(), 0);
+    let mut counted = BTreeSet::new();
     for &pid in pids {
+        let stat = linux.stat(pid).ok();
+        let parent =
+            stat.as_ref().map(|stat| stat.parent).filter(|parent| counted.contains(parent));
+        counted.insert(pid);
+        if parent.is_some_and(|parent| same_memory(pid, parent) == Some(true)) {
+            continue;
+        }
         // Whoever ends meanwhile, or may not be looked at, has no memory here.
         let Ok(usage) = linux.smaps_rollup(pid) else { continue };
         let Some(pss) = usage.pss.filter(|pss| *pss > 0) else { continue };
@@ -85,9 +95,7 @@ pub fn sample(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
         if let Ok(status) = linux.status(pid) {
             sum.page_tables += status.page_tables.unwrap_or(0);
         }
-        if let Ok(stat) = linux.stat(pid) {
-            sum.threads += stat.threads;
-        }
+        sum.threads += stat.map_or(0, |stat| stat.threads);
         let Ok(mut maps) = linux.maps(pid) else { continue };
         maps.retain(|map| map.name.starts_with("/memfd:") && files.insert(map.inode));
         held += linux.memfd_held(pid, &maps).unwrap_or(0);

@@ -58,10 +58,15 @@ impl NotRecorded {
             ("heap", "what its malloc keeps free (heap)", seen.heap.is_some()),
         ];
         let missing: Vec<_> = kinds.into_iter().filter(|(.., is_there)| !is_there).collect();
-        let words: Vec<&str> = missing.iter().map(|(word, ..)| *word).collect();
+        // Accesses are recorded by themselves.
+        let words = missing.iter().map(|(word, ..)| *word);
+        let (alone, others): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "accesses");
+        let runs = [alone, others].into_iter().filter(|words| !words.is_empty());
+        let next = runs
+            .map(|words| format!("pagemill record --with {} {}", words.join(","), seen.program()));
         (!missing.is_empty()).then(|| Self {
             what: missing.iter().map(|(_, what, _)| *what).collect(),
-            next: format!("pagemill record --with {} {}", words.join(","), seen.program()),
+            next: next.collect::<Vec<_>>().join("; "),
         })
     }
 }

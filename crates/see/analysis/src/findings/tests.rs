@@ -578,7 +578,10 @@ fn of_a_command_whose_work_others_did_nothing_is_concluded() {
     assert_eq!(missing(NotMeasured::CHILDREN), []);
     let bare = conclude(&RecordedViews { heap: Some(&view), ..RecordedViews::default() });
     let not_recorded = bare.not_recorded.unwrap();
-    assert_eq!(not_recorded.next, "pagemill record --with accesses,faults -- CMD");
+    assert_eq!(
+        not_recorded.next,
+        "pagemill record --with accesses -- CMD; pagemill record --with faults -- CMD"
+    );
     let inconclusive = missing(NotMeasured::WORKERS);
     assert_eq!(inconclusive[0].next, "pagemill advise -- gcc big.c");
     assert_eq!(inconclusive[0].why, "one had 90 MiB");
