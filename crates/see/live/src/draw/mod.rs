@@ -317,11 +317,11 @@ fn region_line(region: &Region, state: &State, columns: usize, theme: Theme) -> 
         }
         (_, _, None) => "not seen touched".to_owned(),
         (_, _, Some(at)) => match age {
-            // Samples do not see all.
+            // Samples do not see all, and the line is short.
             Age::Now | Age::Seconds => {
                 let watched = state.began.map_or(TEN, |began| state.now.since(began).min(TEN));
                 let touched = region.touched_within(TEN, state.now);
-                format!("at least {} touched in {}", size(touched), time(watched))
+                format!("{}+ in {}", size(touched), time(watched))
             }
             _ => format!("touched {} ago", time(state.now.since(at))),
         },
