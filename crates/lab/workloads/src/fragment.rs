@@ -5,7 +5,6 @@
 //! in its heap are unrelated; values are filled with a byte of the key.
 
 use std::io;
-use std::io::{Read, Write};
 
 use crate::resp::{Client, Reply};
 use pagemill_model::random::mix;
@@ -43,8 +42,8 @@ pub fn key(seed: u64, number: u64) -> [u8; 16] {
 ///
 /// # Errors
 /// The server cannot be written to or read from, or answers with an error.
-pub fn insert<S: Read + Write>(
-    client: &mut Client<S>,
+pub fn insert(
+    client: &mut Client,
     phase: Phase,
     seed: u64,
     first: u64,
@@ -60,7 +59,7 @@ pub fn insert<S: Read + Write>(
             client.push(&[b"SET", &key, &value]);
             number += 1;
         }
-        client.flush(|reply| match reply {
+        client.flush(&mut |reply| match reply {
             Reply::Status(_) => inserted.stored += 1,
             _ => inserted.refused += 1,
         })?;

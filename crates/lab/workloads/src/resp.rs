@@ -7,6 +7,7 @@
 //!
 //! Requests gather in a buffer until [`Client::flush`]; replies are then read one by one.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -30,15 +31,20 @@ pub enum Reply {
 /// A longer bulk or array than Redis itself allows is a broken stream, not a reply.
 const LONGEST: i64 = 512 << 20;
 
+/// An open connection of any kind. It has one type, so that its code is compiled here and not where it is used.
+pub trait Stream: Read + Write + Send + fmt::Debug {}
+
+impl<S: Read + Write + Send + fmt::Debug> Stream for S {}
+
 /// A connection.
 #[derive(Debug)]
-pub struct Client<S> {
-    stream: BufReader<S>,
+pub struct Client {
+    stream: BufReader<Box<dyn Stream>>,
     requests: Vec<u8>,
     pending: usize,
 }
 
-impl Client<UnixStream> {
+impl Client {
     /// Connects to the server's Unix socket. A reply that takes longer than `patience` is an
     /// error.
     ///
@@ -47,13 +53,11 @@ impl Client<UnixStream> {
     pub fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
-        Ok(Self::over(stream))
+        Ok(Self::over(Box::new(stream)))
     }
-}
 
-impl<S: Read + Write> Client<S> {
     /// Speaks over an open stream.
-    pub fn over(stream: S) -> Self {
+    pub fn over(stream: Box<dyn Stream>) -> Self {
         Self { stream: BufReader::with_capacity(1 << 16, stream), requests: Vec::new(), pending: 0 }
     }
 
@@ -72,7 +76,7 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// The server cannot be written to or read from, or a reply is malformed or takes too long.
-    pub fn flush(&mut self, mut take: impl FnMut(Reply)) -> io::Result<()> {
+    pub fn flush(&mut self, take: &mut dyn FnMut(Reply)) -> io::Result<()> {
         self.stream.get_mut().write_all(&self.requests)?;
         self.requests.clear();
         while self.pending > 0 {
@@ -89,7 +93,7 @@ impl<S: Read + Write> Client<S> {
     pub fn command(&mut self, command: &[&[u8]]) -> io::Result<Reply> {
         self.push(command);
         let mut last = None;
-        self.flush(|reply| last = Some(reply))?;
+        self.flush(&mut |reply| last = Some(reply))?;
         match last {
             Some(Reply::Error(text)) => Err(io::Error::other(format!(
                 "the server refused {}: {text}",
@@ -116,7 +120,7 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-fn broken(what: impl std::fmt::Display) -> io::Error {
+fn broken(what: impl fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP reply: {what}"))
 }
 
@@ -174,6 +178,7 @@ fn read_nested(stream: &mut impl BufRead, depth: u32) -> io::Result<Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     fn parse(bytes: &[u8]) -> io::Result<Reply> {
         read_reply(&mut &bytes[..])
@@ -210,9 +215,10 @@ mod tests {
     }
 
     /// A stream that answers from a script and keeps what was sent.
+    #[derive(Debug)]
     struct Script {
         answers: io::Cursor<Vec<u8>>,
-        sent: Vec<u8>,
+        sent: Arc<Mutex<Vec<u8>>>,
     }
 
     impl Read for Script {
@@ -223,7 +229,7 @@ mod tests {
 
     impl Write for Script {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.sent.extend_from_slice(bytes);
+            self.sent.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -235,13 +241,16 @@ mod tests {
     #[test]
     fn a_pipeline_is_sent_whole_and_answered_in_order() {
         let answers = io::Cursor::new(b"+OK\r\n:2\r\n".to_vec());
-        let mut client = Client::over(Script { answers, sent: Vec::new() });
+        let sent = Arc::default();
+        let mut client = Client::over(Box::new(Script { answers, sent: Arc::clone(&sent) }));
         client.push(&[b"SET", b"k", b"v\r\n"]);
         client.push(&[b"DBSIZE"]);
         let mut replies = Vec::new();
-        client.flush(|reply| replies.push(reply)).unwrap();
+        client.flush(&mut |reply| replies.push(reply)).unwrap();
         assert_eq!(replies, [Reply::Status("OK".into()), Reply::Integer(2)]);
-        let sent = &client.stream.get_ref().sent;
-        assert_eq!(sent, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nv\r\n\r\n*1\r\n$6\r\nDBSIZE\r\n");
+        assert_eq!(
+            *sent.lock().unwrap(),
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nv\r\n\r\n*1\r\n$6\r\nDBSIZE\r\n"
+        );
     }
 }

@@ -123,11 +123,7 @@ fn limit(load: &Redis) -> Duration {
 }
 
 /// Waits until the server answers.
-fn connect(
-    stage: &Stage<'_>,
-    target: &mut Target,
-    socket: &Path,
-) -> Result<Client<std::os::unix::net::UnixStream>> {
+fn connect(stage: &Stage<'_>, target: &mut Target, socket: &Path) -> Result<Client> {
     loop {
         if let Ok(mut client) = Client::connect(socket, REPLY)
             && matches!(client.command(&[b"PING"]), Ok(Reply::Status(_)))
@@ -141,15 +137,15 @@ fn connect(
     }
 }
 
-fn measure<S: io::Read + io::Write>(
+fn measure(
     stage: &Stage<'_>,
     target: &mut Target,
-    mut client: Client<S>,
+    mut client: Client,
     socket: &Path,
     arm: &Arm,
     load: &Redis,
     way: Load,
-) -> Result<(Outcome, Client<S>)> {
+) -> Result<(Outcome, Client)> {
     let defragments = matches!(arm.allocator, Allocator::Bundled { defragments: true, .. });
     let mut outcome = Outcome::default();
     if let Allocator::Bundled { .. } = arm.allocator {
@@ -213,12 +209,7 @@ fn measure<S: io::Read + io::Write>(
 }
 
 /// Inserts all phases; returns how long it waited for the server's clock.
-fn insert<S: io::Read + io::Write>(
-    stage: &Stage<'_>,
-    client: &mut Client<S>,
-    load: &Redis,
-    way: Load,
-) -> Result<Duration> {
+fn insert(stage: &Stage<'_>, client: &mut Client, load: &Redis, way: Load) -> Result<Duration> {
     let mut first = 0;
     let mut waited = Duration::ZERO;
     for (index, phase) in load.phases.iter().enumerate() {
@@ -251,11 +242,7 @@ fn insert<S: io::Read + io::Write>(
 }
 
 /// Appends what populates a phase, and a command before which the server evicts.
-fn push_populate<S: io::Read + io::Write>(
-    client: &mut Client<S>,
-    index: usize,
-    phase: &experiment::Phase,
-) {
+fn push_populate(client: &mut Client, index: usize, phase: &experiment::Phase) {
     let (count, bytes) = (phase.keys.to_string(), phase.bytes.to_string());
     let prefix = prefix(index);
     client.push(&["DEBUG", "POPULATE", &count, &prefix, &bytes].map(str::as_bytes));
@@ -263,9 +250,9 @@ fn push_populate<S: io::Read + io::Write>(
 }
 
 /// Sends what was appended; an error if the server refuses any of it.
-fn answered<S: io::Read + io::Write>(client: &mut Client<S>) -> Result<()> {
+fn answered(client: &mut Client) -> Result<()> {
     let mut refused = None;
-    client.flush(|reply| {
+    client.flush(&mut |reply| {
         if let Reply::Error(why) = reply {
             refused = Some(why);
         }
@@ -275,10 +262,7 @@ fn answered<S: io::Read + io::Write>(client: &mut Client<S>) -> Result<()> {
 }
 
 /// Waits until the server's LRU clock, which knows seconds only, has moved on; returns how long.
-fn next_second<S: io::Read + io::Write>(
-    stage: &Stage<'_>,
-    client: &mut Client<S>,
-) -> Result<Duration> {
+fn next_second(stage: &Stage<'_>, client: &mut Client) -> Result<Duration> {
     let began = Instant::now();
     let now = field(&client.info("server")?, "lru_clock")?.to_owned();
     while field(&client.info("server")?, "lru_clock")? == now {
@@ -294,7 +278,7 @@ fn prefix(phase: usize) -> String {
 }
 
 /// Switches defragmentation on with thresholds low enough to let it finish its work.
-fn defragment<S: io::Read + io::Write>(client: &mut Client<S>) -> Result<()> {
+fn defragment(client: &mut Client) -> Result<()> {
     for (name, value) in [
         ("active-defrag-ignore-bytes", "2mb"),
         ("active-defrag-threshold-lower", "5"),
@@ -340,9 +324,9 @@ fn is_flat(samples: &[Sample], now: f64, during: f64, percent: f64) -> bool {
 }
 
 /// What is read when memory and CPU have been taken: the server's own view, BGSAVE, contents.
-fn at_the_end<S: io::Read + io::Write>(
+fn at_the_end(
     stage: &Stage<'_>,
-    client: &mut Client<S>,
+    client: &mut Client,
     load: &Redis,
     way: Load,
     outcome: &mut Outcome,
@@ -371,11 +355,7 @@ fn at_the_end<S: io::Read + io::Write>(
 }
 
 /// Of the last values inserted, those that were not evicted have every byte.
-fn read_back<S: io::Read + io::Write>(
-    client: &mut Client<S>,
-    load: &Redis,
-    way: Load,
-) -> Result<()> {
+fn read_back(client: &mut Client, load: &Redis, way: Load) -> Result<()> {
     let Some(last) = load.phases.last() else { return Ok(()) };
     let first: u64 = load.phases.iter().rev().skip(1).map(|phase| phase.keys).sum();
     let count = READ_BACK.min(last.keys);

@@ -1,7 +1,7 @@
 //! A connection to a server: Redis' protocol, or memcached's text protocol.
 
 use std::fmt;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -9,17 +9,12 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::memcached;
 use crate::program::Failure;
-use crate::resp::{Client, Reply};
+use crate::resp::{Client, Reply, Stream};
 
 /// An answer that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Redis' sorted set of all keys, for scans.
 const INDEX: &[u8] = b"ycsb-index";
-
-/// An open connection.
-pub(super) trait Stream: Read + Write + Send {}
-
-impl<S: Read + Write + Send> Stream for S {}
 
 /// Connects and disconnects: whether somebody listens there.
 ///
@@ -47,7 +42,7 @@ fn connect(address: &Address) -> io::Result<Box<dyn Stream>> {
 
 /// A connection.
 pub(super) enum Server {
-    Redis(Client<Box<dyn Stream>>),
+    Redis(Client),
     Memcached(BufReader<Box<dyn Stream>>),
 }
 
@@ -114,7 +109,7 @@ impl Server {
                 }
                 let mut refused = None;
                 client
-                    .flush(|reply| {
+                    .flush(&mut |reply| {
                         if !matches!(&reply, Reply::Status(_) | Reply::Integer(_)) {
                             refused = Some(reply);
                         }
@@ -192,6 +187,7 @@ fn bulks(what: &str, reply: Reply) -> Result<Vec<Vec<u8>>, Failure> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeMap;
+    use std::io::Read;
     use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicI64, Ordering};
     use std::sync::{Arc, Mutex};
