@@ -31,7 +31,7 @@ pub mod programs;
 mod report;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ use crate::tabled::{Choices, MeasuredExperiment, Tabled, TabledExperiment, Table
 use pagemill_control::fragmentation::induce::{End, Fragmenter};
 use pagemill_launch::exit::Interrupted;
 use pagemill_record::free_memory::FreeMemory;
-use programs::Bench;
+use programs::{Bench, Earlier, learns};
 
 /// Its name on the command line.
 pub const NAME: &str = "huge-pages";
@@ -73,6 +73,8 @@ pub struct Runs {
     policies: Vec<String>,
     /// How long fragmenting may take.
     patience_seconds: f64,
+    /// How long a program runs before under an arm that learns from earlier runs; never, where there is none.
+    earlier_seconds: Option<f64>,
     /// When to begin no further run.
     budget_seconds: Option<f64>,
 }
@@ -118,6 +120,9 @@ pub(crate) fn policies() -> Vec<&'static str> {
 
 /// The arm of the static setting that is best so far.
 const AGAIN: &str = "best-static";
+
+/// Of how many earlier runs an arm learns at most.
+const EARLIER: usize = 64;
 
 /// What the publication compares with.
 const BASELINE: &str = "linux-always";
@@ -268,6 +273,8 @@ pub struct Policies<'a> {
     bench: Bench<'a>,
     memory: Option<Memory>,
     began: Option<Instant>,
+    /// Programs that ran before under an arm that learns.
+    taught: BTreeSet<Key>,
     /// What a reader should know: what was left out, and why.
     pub notes: Vec<String>,
 }
@@ -279,7 +286,14 @@ impl<'a> Policies<'a> {
         let Stage { linux, executable, signals, .. } = stage;
         let (executable, scale, cluster) = (executable.clone(), options.scale, OnceCell::new());
         let bench = Bench { linux, executable, inputs, signals, scale, cluster };
-        Self { options, bench, memory: None, began: None, notes: Vec::new() }
+        Self {
+            options,
+            bench,
+            memory: None,
+            began: None,
+            taught: BTreeSet::new(),
+            notes: Vec::new(),
+        }
     }
 }
 
@@ -400,6 +414,16 @@ impl Series for Policies<'_> {
         };
         let patience = FILE.size(self.options.quick).runs.patience_seconds;
         memory.bring_about(bench.linux, state, patience, say)?;
+        let key = (state, program, arm);
+        let earlier = FILE.size(self.options.quick).runs.earlier_seconds.filter(|_| learns(arm));
+        if !is_traced
+            && let Some(seconds) = earlier
+            && !self.taught.contains(&key)
+        {
+            say(&format!("{program}, {state}: runs under {arm} that it learns from"));
+            run_before(bench, memory, (program, arm), Duration::from_secs_f64(seconds))?;
+            self.taught.insert(key);
+        }
         told.score = prepare(bench, memory.prepared.fragmenter.as_mut())?;
         let PreparedMemory { fragmenter, loan } = &memory.prepared;
         warm_up(bench, loan, (program, arm), fragmenter.is_none())?;
@@ -407,7 +431,8 @@ impl Series for Policies<'_> {
         if is_traced {
             told.faults = Some(bench.faults(program, arm)?);
         } else {
-            let measured = bench.measure(program, arm)?.into_iter();
+            let memory = if earlier.is_some() { Earlier::Known } else { Earlier::Forgotten };
+            let measured = bench.measure(program, arm, memory)?.into_iter();
             figures.extend(measured.map(|(name, value)| (name.to_owned(), value)));
         }
         Ok(Ran { metrics: figures, ..Ran::of(&told)? })
@@ -515,6 +540,26 @@ fn prepare(bench: &Bench<'_>, fragmenter: Option<&mut Fragmenter>) -> Result<f64
 /// Where the kernel gives huge pages by itself under an arm.
 fn thp_mode(arm: &str) -> Option<ThpMode> {
     policy::find(arm).map(|policy| policy.mechanism().thp)
+}
+
+/// Runs a program under an arm that learns, for a while or [`EARLIER`] times; of what ran before them nothing counts.
+fn run_before(
+    bench: &Bench<'_>,
+    memory: &mut Memory,
+    (program, arm): (&str, &str),
+    time: Duration,
+) -> Result<()> {
+    let began = Instant::now();
+    for run in 0..EARLIER {
+        prepare(bench, memory.prepared.fragmenter.as_mut())?;
+        let PreparedMemory { fragmenter, loan } = &memory.prepared;
+        warm_up(bench, loan, (program, arm), fragmenter.is_none())?;
+        bench.measure(program, arm, if run == 0 { Earlier::Forgotten } else { Earlier::Known })?;
+        if began.elapsed() > time {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the settings those of an arm, and memory warm.

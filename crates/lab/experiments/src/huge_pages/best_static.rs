@@ -103,6 +103,7 @@ impl Outcome {
                     dash(again.map(|ratio| ratio.to_string())),
                     dash(share.map(|share| format!("{:.1} %", share * 100.0))),
                     dash(memory.map(|ratio| format!("{:.2}", ratio.middle()))),
+                    dash(median(&self.values(auto, "earlier")).map(|runs| format!("{runs:.0}"))),
                     met(ratio.middle() <= MOST).to_owned(),
                 ]);
             }
@@ -117,7 +118,8 @@ impl Outcome {
             dash(geomean(&noise).map(|mean| format!("{mean:.3}"))),
         );
         let title = format!("auto beside the best static setting, CPU time (goal {MOST})");
-        let columns = "program|memory|best|best, CPU s|auto, CPU s|auto / best|best again / best|helper|peak memory|";
+        let columns = "program|memory|best|best, CPU s|auto, CPU s|auto / best|best again / best|helper|peak memory|\
+                       earlier runs|";
         Some((conclusion, Table::new(title, columns, rows)))
     }
 }
@@ -158,7 +160,7 @@ mod tests {
         assert!(conclusion.contains("in 1 of 1 cells, 1.01"), "{conclusion}");
         assert!(conclusion.ends_with("itself: 1.100."), "{conclusion}");
         assert_eq!(table.rows[0][5], "1.010 [1.010, 1.010]");
-        assert_eq!(table.rows[0][9], "met");
+        assert_eq!(table.rows[0][10], "met");
         for cell in &mut outcome.cells {
             cell.outcome.as_mut().unwrap().insert("resident".into(), 0.0);
         }

@@ -55,6 +55,11 @@ pub fn by_kernel() -> impl Iterator<Item = &'static str> {
     policies.map(|policy| policy.name())
 }
 
+/// Whether an arm learns from earlier runs of the same command.
+pub fn learns(arm: &str) -> bool {
+    huge::find(arm).is_some_and(|policy| policy.tries().is_some())
+}
+
 /// Figures of a run, by name: seconds, bytes, shares.
 pub type Figures = BTreeMap<&'static str, f64>;
 
@@ -75,6 +80,25 @@ print(sum(len(words[i]) for i in range(0, count, 7)))
 /// For a policy that uses no huge page without a profile: this gives all of heap and mmap the benefit that the
 /// artifact's tuned profiles give.
 const PROFILE: &str = "huge,heap,4294967296\nhuge,mmap,4294967296\n";
+
+/// What a policy that learns may know of earlier runs of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// Nothing.
+    Forgotten,
+    /// What they taught it.
+    Known,
+}
+
+/// A run.
+#[derive(Clone, Copy)]
+struct RunOf<'a> {
+    program: &'a str,
+    arm: &'a str,
+    earlier: Earlier,
+    /// Where its page faults are recorded.
+    traced: Option<&'a Path>,
+}
 
 /// What all runs share.
 pub struct Bench<'a> {
@@ -316,7 +340,7 @@ impl Bench<'_> {
         })
     }
 
-    fn start(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<Running> {
+    fn start(&self, RunOf { program, arm, earlier, traced }: RunOf<'_>) -> Result<Running> {
         let _ = fs::remove_file(self.at("stats.json"));
         let mut words: Vec<OsString> = vec![self.executable.clone().into()];
         words.extend(["run", "--huge", arm].map(OsString::from));
@@ -325,8 +349,7 @@ impl Bench<'_> {
         if !mechanism.by_kernel {
             words.extend(["--stats".into(), self.at("stats.json").into()]);
         }
-        // Cells come in random order: none teaches another.
-        if huge::find(arm).is_some_and(|policy| policy.tries().is_some()) {
+        if earlier == Earlier::Forgotten && learns(arm) {
             words.push("--forget".into());
         }
         if mechanism.profile == ProfileUse::Required {
@@ -364,8 +387,8 @@ impl Bench<'_> {
     ///
     /// # Errors
     /// It cannot be run here, does not do what it should, or a signal to end has come.
-    pub fn measure(&self, program: &str, arm: &str) -> Result<Figures> {
-        let (mut figures, seen) = self.run(program, arm, None)?;
+    pub fn measure(&self, program: &str, arm: &str, earlier: Earlier) -> Result<Figures> {
+        let (mut figures, seen) = self.run(RunOf { program, arm, earlier, traced: None })?;
         let client = figures.get("client").copied().unwrap_or(0.0);
         figures.insert(OWN, figures["cpu_all"] - client);
         figures.entry("resident").or_insert(seen.resident as f64);
@@ -377,6 +400,7 @@ impl Bench<'_> {
         let processes = stats["processes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let helper: u64 = processes.iter().filter_map(|p| p["helper_cpu_ns"].as_u64()).sum();
         figures.insert("helper", helper as f64 / 1e9);
+        figures.extend(stats["earlier_runs"].as_f64().map(|runs| ("earlier", runs)));
         figures.insert("cpu", seen.cpu.as_secs_f64());
         Ok(figures)
     }
@@ -387,7 +411,7 @@ impl Bench<'_> {
     /// As of `measure`; no fault was recorded, or too many were lost.
     pub fn faults(&self, program: &str, arm: &str) -> Result<Histogram> {
         let recording = self.at("faults");
-        self.run(program, arm, Some(&recording))?;
+        self.run(RunOf { program, arm, earlier: Earlier::Forgotten, traced: Some(&recording) })?;
         let mut reader = Reader::open(&recording)?;
         let setup = reader.meta().faults.clone().context("no page fault was recorded")?;
         ensure!(loss(&setup) <= LOSS_LIMIT, "more than 1 % of the page faults were lost");
@@ -396,7 +420,8 @@ impl Bench<'_> {
         Ok(fold.view().all)
     }
 
-    fn run(&self, program: &str, arm: &str, traced: Option<&Path>) -> Result<(Figures, PeakUsage)> {
+    fn run(&self, of: RunOf<'_>) -> Result<(Figures, PeakUsage)> {
+        let program = of.program;
         for socket in ["redis.sock", "memcached.sock", "wiredtiger.sock"] {
             let _ = fs::remove_file(self.at(socket));
         }
@@ -404,7 +429,7 @@ impl Bench<'_> {
             wiredtiger::emptied(&self.at("wiredtiger"))?;
         }
         let began = Instant::now();
-        let mut running = self.start(program, arm, traced)?;
+        let mut running = self.start(of)?;
         let served = matches!(program, "redis" | "memcached" | "wiredtiger" | "postgres");
         let (mut figures, status) = if served {
             let mut figures = match program {
