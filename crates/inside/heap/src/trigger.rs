@@ -115,6 +115,15 @@ const RELUCTANCE: u64 = 2;
 /// How long a fork may take with compaction, in tenths of what it would take without.
 const FORK_TENTHS: u64 = 13;
 
+/// What mappings may cost a fork whatever it would take without, nanoseconds: less than a host takes a CPU away for.
+const FORK_MORE_NS: u64 = 4_000_000;
+
+/// The part of the time between two forks that this may be: a hundredth.
+const FORK_SHARE: u64 = 100;
+
+/// Mappings that are always allowed: under a millisecond a fork.
+const FORK_LEAST: usize = 1024;
+
 /// What CPU time costs a settled program, as a part of what it costs one at work: nobody waits for it, and what is
 /// merged poorly to save some stays as it is for as long as the program rests.
 const SETTLED_COST: u64 = 16;
@@ -430,19 +439,23 @@ pub struct Mappings {
     /// Pages that it will no longer copy: given back, of spans and between them, or in an alias, whose page table
     /// entries no fork copies.
     pub spared_pages: u64,
+    /// The mean time between two forks, nanoseconds.
+    pub between_forks_ns: u64,
 }
 
 /// Mappings that compaction may hold: half of the limit less what others hold (a range may split a mapping in
 /// two, so it counts as two), and so few that a fork takes a third longer at most than it would if nothing were given
-/// back, as by a malloc that keeps what lies below its top. A
-/// thousand are always allowed by the second bound: they cost a millisecond at most.
+/// back, as by a malloc that keeps what lies below its top. In a program that seldom forks it may take [`FORK_MORE_NS`]
+/// longer in any case: of a small heap a third is next to nothing, and would keep it fragmented for good.
 pub fn mapping_budget(now: &Mappings) -> MappingBudget {
     let others = now.present.saturating_sub(now.held);
     let by_limit = (now.limit / 2).saturating_sub(others) / 2;
     let without = (now.resident_pages + now.spared_pages) * cost::FORK_PAGE_NS;
     let with = now.resident_pages * cost::FORK_PAGE_NS + now.present as u64 * cost::FORK_MAPPING_NS;
     let more = (without * FORK_TENTHS / 10).saturating_sub(with) / cost::FORK_RANGE_NS;
-    let by_fork = usize::try_from(more).unwrap_or(usize::MAX).saturating_add(now.held).max(1024);
+    let free = FORK_MORE_NS.min(now.between_forks_ns / FORK_SHARE) / cost::FORK_RANGE_NS;
+    let least = usize::try_from(free).unwrap_or(usize::MAX).max(FORK_LEAST);
+    let by_fork = usize::try_from(more).unwrap_or(usize::MAX).saturating_add(now.held).max(least);
     MappingBudget { mappings: by_limit.min(by_fork), by_limit: by_limit < by_fork }
 }
 
@@ -750,7 +763,8 @@ mod tests {
             resident_pages in 0u64..1 << 30, spared_pages in 0u64..1 << 30,
         ) {
             let present = others + held;
-            let now = Mappings { limit, present, held, resident_pages, spared_pages };
+            let between_forks_ns = u64::MAX;
+            let now = Mappings { limit, present, held, resident_pages, spared_pages, between_forks_ns };
             let budget = mapping_budget(&now).mappings;
             prop_assert!(budget == 0 || budget + others <= limit / 2);
         }
@@ -758,16 +772,33 @@ mod tests {
         #[test]
         fn more_mappings_than_a_fork_may_cost_allow_no_more(
             present in 2000usize..1 << 20, resident_pages in 0u64..1 << 24, spared_pages in 0u64..1 << 24,
+            between_forks_ns: u64,
         ) {
             let (limit, held) = (1 << 24, present);
-            let now = Mappings { limit, present, held, resident_pages, spared_pages };
+            let now = Mappings { limit, present, held, resident_pages, spared_pages, between_forks_ns };
             let budget = mapping_budget(&now).mappings;
             prop_assert!(budget >= held, "what is there is not undone");
             let fork = |mappings: usize, pages: u64| {
                 mappings as u64 * cost::FORK_MAPPING_NS + pages * cost::FORK_PAGE_NS
             };
             let before = fork(0, resident_pages + spared_pages) * FORK_TENTHS / 10;
-            prop_assert!(budget == held || fork(budget, resident_pages) <= before);
+            let more = FORK_MORE_NS.min(between_forks_ns / 100);
+            let added = fork(budget - held, 0);
+            prop_assert!(budget == held || fork(budget, resident_pages) <= before || added <= more);
+        }
+
+        #[test]
+        fn a_program_that_seldom_forks_may_hold_more(
+            present in 0usize..2000, resident_pages in 0u64..1 << 24, spared_pages in 0u64..1 << 24,
+        ) {
+            let allowed = |between_forks_ns| {
+                let (limit, held) = (1 << 24, present);
+                let now = Mappings { limit, present, held, resident_pages, spared_pages, between_forks_ns };
+                mapping_budget(&now).mappings
+            };
+            let [never, each_second, often] = [u64::MAX, 1_000_000_000, 10_000_000].map(allowed);
+            prop_assert!(never == each_second && often <= never);
+            prop_assert!(never >= 6_666 && often >= 1024);
         }
     }
 

@@ -92,7 +92,7 @@ pub fn mapping_bound(sample: &HeapSample) -> Option<String> {
     let why = if by_limit {
         "half of vm.max_map_count less the program's own"
     } else {
-        "so that a fork, which copies each, stays fast"
+        "so that a fork, which copies each, stays fast; run --ksm has no such bound"
     };
     Some(format!("of {allowed} allowed: the bound is reached, no more is merged ({why})"))
 }

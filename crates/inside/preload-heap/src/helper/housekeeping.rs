@@ -320,6 +320,11 @@ impl<O: Os> Housekeeping<O> {
         now.saturating_sub(self.same_since)
     }
 
+    /// How long the heap has been there.
+    fn age_ns(&self, now: u64) -> u64 {
+        now.saturating_sub(pagemill_stats.started_ns.load(Relaxed))
+    }
+
     /// What the decisions are made from.
     fn inputs(&mut self, now: u64, asked: bool) -> Inputs {
         let scan = self.engine.last_scan();
@@ -339,7 +344,7 @@ impl<O: Os> Housekeeping<O> {
             gain_bytes: scan.releasable_bytes + scan.mergeable_bytes,
             cost_ns: self.expected_cost(self.engine.settings.offers),
             whole_ns: self.expected_cost(usize::MAX),
-            age_ns: now.saturating_sub(pagemill_stats.started_ns.load(Relaxed)),
+            age_ns: self.age_ns(now),
             process_ns,
             rest_ns: self.rest.total_ns(),
             spent_ns: self.spent_ns(),
@@ -521,6 +526,7 @@ impl<O: Os> Housekeeping<O> {
                 held: pagemill_stats.vmas.load(Relaxed) as usize,
                 resident_pages: resident / page,
                 spared_pages: small.saturating_sub(resident) / page,
+                between_forks_ns: self.age_ns(now) / (work::forks() + 1),
             });
             self.engine.settings.mapping_price = trigger::mapping_price(idle, urgent);
             self.engine.settings.mappings = budget.mappings;

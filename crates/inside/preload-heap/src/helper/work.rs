@@ -1,6 +1,6 @@
 //! The helper's work and the program's forks, which take turns: a fork waits until the helper is between two slices.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pagemill_heap::stats::degraded;
 use pagemill_preload_sys::helper::{ENDING, FAILED};
@@ -14,6 +14,9 @@ static WORK: Lock = Lock(AtomicU32::new(0));
 
 /// Threads that wait for `WORK` in order to fork.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How often this process has forked.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// A lock of one word: 0 free, 1 held, 2 held and waited for.
 struct Lock(AtomicU32);
@@ -53,6 +56,7 @@ impl Lock {
 pub(crate) fn forget(told: bool) {
     WORK.0.store(0, Ordering::Relaxed);
     FORKS.store(0, Ordering::Relaxed);
+    MADE.store(0, Ordering::Relaxed);
     state::forget(told);
 }
 
@@ -83,11 +87,17 @@ fn leave() -> ! {
 /// Before a fork: waits until the helper is between two slices, and keeps it there. `false` if it is not before
 /// `in_vain`: it may wait for a lock of the thread that forks.
 pub(crate) fn lock(in_vain: impl Fn() -> bool) -> bool {
+    MADE.fetch_add(1, Ordering::Relaxed);
     FORKS.fetch_add(1, Ordering::AcqRel);
     let taken = WORK.take_until(in_vain);
     FORKS.fetch_sub(1, Ordering::AcqRel);
     sys::futex_wake(&FORKS, 1);
     taken
+}
+
+/// How often this process has forked.
+pub(super) fn forks() -> u64 {
+    MADE.load(Ordering::Relaxed)
 }
 
 /// After a fork, in the parent.

@@ -79,6 +79,25 @@ fn accesses_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
     Some(Sentence { text, alert: false })
 }
 
+/// What merges pages with holes, and whether it still does.
+fn merging(sample: &HeapSample, all: u64, rests: bool) -> String {
+    if !sample.config.as_deref().is_some_and(prepare::compacts) {
+        let when = if rests { "" } else { " once it rests" };
+        return format!("; pagemill run --heap compact merges such pages{when}");
+    }
+    let mergeable = sample.mergeable.map(|bytes| bytes.0);
+    match (mergeable, sample.stopped_by.as_deref()) {
+        (Some(bytes), _) if (bytes as f64) < PART * all as f64 => {
+            "; what could be merged of such pages is".to_owned()
+        }
+        (Some(bytes), Some("fork")) => format!(
+            "; {} could still be merged, but not within the bound on mappings: pagemill run --ksm has none",
+            size(bytes)
+        ),
+        _ => "; compaction merges such pages".to_owned(),
+    }
+}
+
 /// Where the memory is, and why it does not fall.
 fn memory_sentence(state: &State) -> Option<Sentence> {
     let sample = state.memory.last.as_ref()?;
@@ -95,12 +114,7 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
                 size(live),
                 size(kept)
             );
-            let compacts = sample.config.as_deref().is_some_and(prepare::compacts);
-            text += match compacts {
-                true => "; compaction merges such pages",
-                false if rests(state) => "; pagemill run --heap compact merges such pages",
-                false => "; pagemill run --heap compact merges such pages once it rests",
-            };
+            text += &merging(sample, all, rests(state));
             return Some(Sentence { text, alert: true });
         }
         if dirty as f64 >= PART * all as f64 {
@@ -315,6 +329,15 @@ mod tests {
         );
         assert!(kept.ends_with("pagemill run --heap compact merges such pages"), "{kept}");
         assert!(heap(90, 190, 10, "1y").ends_with("; compaction merges such pages"));
+        let merges = |mergeable, stopped: &str| {
+            let (mergeable, stopped_by) = (Some(Bytes(mergeable * MIB)), Some(stopped.to_owned()));
+            let config = Some("1y".to_owned());
+            let sample = HeapSample { mergeable, stopped_by, config, ..HeapSample::default() };
+            merging(&sample, 200 * MIB, true)
+        };
+        assert!(merges(1, "fork").ends_with("could be merged of such pages is"));
+        assert!(merges(80, "fork").starts_with("; 80.0 MiB could still be merged, but not within"));
+        assert_eq!(merges(80, "work"), "; compaction merges such pages");
         assert!(heap(90, 190, 90, "1y").ends_with("90.0 MiB are free and will be given back"));
         assert!(memory_sentence(&State::default()).is_none(), "nothing was measured");
     }
