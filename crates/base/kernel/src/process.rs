@@ -118,6 +118,8 @@ pub struct Status {
     pub peak_rss: Option<u64>,
     /// Resident set, bytes; pages that are mapped twice count twice.
     pub rss: Option<u64>,
+    /// Anonymous memory, resident or in swap, bytes.
+    pub anonymous: Option<u64>,
     /// Memory locked by `mlock`, bytes.
     pub locked: Option<u64>,
     /// Address space, bytes.
@@ -426,6 +428,7 @@ fn parse_status(text: &str) -> Option<Status> {
         effective_uid: uids.next()?.parse().ok()?,
         peak_rss: bytes("VmHWM"),
         rss: bytes("VmRSS"),
+        anonymous: bytes("RssAnon").map(|rss| rss.saturating_add(bytes("VmSwap").unwrap_or(0))),
         locked: bytes("VmLck"),
         address_space: bytes("VmSize"),
         page_tables: bytes("VmPTE"),
@@ -558,6 +561,7 @@ mod tests {
         assert_eq!((status.seccomp, status.seccomp_filters), (Some(0), Some(0)));
         assert!(status.can(Capability::SysAdmin) && status.can(Capability::SysPtrace));
         assert!(status.peak_rss >= status.rss);
+        assert!(status.anonymous > Some(4096) && status.rss >= Some(4096));
     }
 
     #[test]

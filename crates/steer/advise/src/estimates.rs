@@ -31,12 +31,13 @@ use serde_json::{Value, json};
 
 use crate::estimate::Estimate;
 use crate::free_memory::FreeMemory;
+use crate::growth::{self, ProcessGrowth};
 use crate::lever::{Lever, Start, Target};
 use crate::levers::REGISTRY;
 use crate::levers::plain::PLAIN;
 use crate::levers::slower_memory::SlowerMemory;
 use crate::marks::Marks;
-use crate::observation::{RunObservation, bytes};
+use crate::observation::{RunObservation, UNKNOWN, bytes};
 use crate::session::SMALL;
 use crate::zeros::ZeroSample;
 
@@ -73,6 +74,8 @@ pub struct Estimates {
     pub not_again: Option<String>,
     /// The signal that ended the look before its time, if one did.
     pub interrupted: Option<i32>,
+    /// That the process grows, if it did while it was looked at.
+    pub growth: Option<ProcessGrowth>,
 }
 
 impl Estimates {
@@ -82,7 +85,8 @@ impl Estimates {
         let levers = REGISTRY.iter().map(lever).collect();
         let words = target.words.clone();
         let not_again = not_again(&words, &target.path);
-        Self { whose, words, listens: false, levers, seen, notes, not_again, interrupted: None }
+        let (listens, interrupted, growth) = (false, None, None);
+        Self { whose, words, listens, levers, seen, notes, not_again, interrupted, growth }
     }
 }
 
@@ -105,23 +109,8 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     let _ = scheduling::be_real_time();
     let marks = Marks::set(linux, pid, time)?;
     let free = FreeMemory::of(linux);
-    let (begun, mut looks, mut interrupted) = (Instant::now(), Vec::new(), None);
-    loop {
-        let now = Instant::now();
-        let seconds = (now - begun).as_secs_f64();
-        let seen = sample(linux, &descendants(linux, &[pid]));
-        let seen =
-            seen.with_context(|| format!("process {pid} has ended, or may not be looked at"))?;
-        looks.push(Memory { seconds, ..seen });
-        let pause = (now.elapsed() * PAUSES).max(PAUSE).min(time.saturating_sub(now - begun));
-        if pause.is_zero() {
-            break;
-        }
-        interrupted = signals.wait(pause)?.map(|received| received.signal);
-        if interrupted.is_some() {
-            break;
-        }
-    }
+    let begun = Instant::now();
+    let Looks { looks, growth, interrupted } = Looks::at(linux, pid, time, signals)?;
     let after = linux.stat(pid).with_context(|| format!("process {pid} has ended"))?;
     ensure!(after.started == before.started, "process {pid} has ended, and another has its number");
     let mut seen = RunObservation::of(looks);
@@ -157,7 +146,41 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     let glance = Estimates::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
     // Who may not look at its files does not know.
     let listens = linux.listens(pid).unwrap_or(false);
-    Ok(Estimates { listens, interrupted, ..glance })
+    Ok(Estimates { listens, interrupted, growth, ..glance })
+}
+
+/// Looks at a process and all that it has started, for a time.
+struct Looks {
+    looks: Vec<Memory>,
+    growth: Option<ProcessGrowth>,
+    interrupted: Option<i32>,
+}
+
+impl Looks {
+    fn at(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Result<Self> {
+        let begun = Instant::now();
+        let (mut looks, mut counted, mut interrupted) = (Vec::new(), Vec::new(), None);
+        let mut due = begun;
+        while interrupted.is_none() {
+            let now = Instant::now();
+            let seconds = (now - begun).as_secs_f64();
+            let all = descendants(linux, &[pid]);
+            counted.extend(growth::counted(linux, &all).map(|bytes| (seconds, bytes)));
+            if now >= due {
+                let seen = sample(linux, &all)
+                    .with_context(|| format!("process {pid} has ended, or may not be looked at"))?;
+                looks.push(Memory { seconds, ..seen });
+                due = (now + (now.elapsed() * PAUSES).max(PAUSE)).min(begun + time);
+            }
+            if now >= begun + time {
+                break;
+            }
+            let pause = due.saturating_duration_since(now).min(PAUSE);
+            interrupted = signals.wait(pause)?.map(|received| received.signal);
+        }
+        let growth = ProcessGrowth::of(pid, &looks, &counted);
+        Ok(Self { looks, growth, interrupted })
+    }
 }
 
 /// Asks the malloc of the largest process what it keeps free.
@@ -385,6 +408,15 @@ fn may_help((_, estimate, _): LeverEstimate<'_>) -> bool {
     estimate.memory >= LITTLE || estimate.time > 0.0
 }
 
+fn is_slower_memory((lever, ..): LeverEstimate<'_>) -> bool {
+    lever.name() == SlowerMemory.name()
+}
+
+/// Whether it can be tried, or is modelled.
+fn is_known(row: LeverEstimate<'_>) -> bool {
+    row.2.is_ok() || is_slower_memory(row)
+}
+
 type LeverEstimate<'a> = &'a (&'static dyn Lever, Estimate, Result<Start, String>);
 
 impl Estimates {
@@ -406,11 +438,10 @@ impl Estimates {
     pub fn conclusion(&self) -> String {
         let ranked = self.ranked();
         // What slower memory would bring is modelled from what was seen: it is said last, for it costs time.
-        let slower = |(lever, ..): LeverEstimate<'_>| lever.name() == SlowerMemory.name();
-        let known = |row: LeverEstimate<'_>| row.2.is_ok() || slower(row);
+        let slower = |row: LeverEstimate<'_>| is_slower_memory(row);
         // A part of little is nothing.
         let of = self.seen.peak.bytes as f64 / (self.seen.peak.bytes as f64).max(SMALL);
-        let worth = |row: &&LeverEstimate<'_>| known(row) && row.1.memory * of >= WORTH;
+        let worth = |row: &&LeverEstimate<'_>| is_known(row) && row.1.memory * of >= WORTH;
         // What is likely comes before what may be more and is not.
         let likely = |row: &&LeverEstimate<'_>| worth(row) && row.1.likely >= WORTH;
         let others = || ranked.iter().filter(|row| !slower(row));
@@ -426,7 +457,31 @@ impl Estimates {
                 format!("; {share} could live in slower memory ({})", estimate.why)
             });
         first = first.or(colder);
-        let what = match first {
+        let how = match self.interrupted {
+            Some(_) => "nothing was tried, and the look was interrupted",
+            None => "nothing was tried",
+        };
+        // What a lever makes less comes back where memory grows; and a guess is no answer to that.
+        let guess = first
+            .is_none_or(|(_, Estimate { likely, why, .. }, _)| *likely < WORTH || why == UNKNOWN);
+        let what = match (&self.growth, first) {
+            (Some(growth), _) if guess => return format!("{growth}{beside}; {how}"),
+            (_, first) => self.may_bring(first, &ranked, of),
+        };
+        match &self.growth {
+            Some(growth) => format!("{growth}; of what it has, {what}{beside}; {how}"),
+            None => format!("{what}{beside}; {how}"),
+        }
+    }
+
+    /// What this lever may bring, which is the first of those that are worth it; a part `of` the memory counts.
+    fn may_bring(
+        &self,
+        first: Option<&LeverEstimate<'_>>,
+        ranked: &[LeverEstimate<'_>],
+        of: f64,
+    ) -> String {
+        match first {
             Some((lever, Estimate { memory, likely, why, .. }, _)) => {
                 let (name, up_to) = (lever.name(), memory * 100.0);
                 match *likely >= WORTH {
@@ -449,17 +504,12 @@ impl Estimates {
             None if of < WORTH => {
                 format!("it has {}: too little for a lever", bytes(self.seen.peak.bytes as f64))
             }
-            None if ranked.iter().any(|row| known(row)) => format!(
+            None if ranked.iter().any(|row| is_known(row)) => format!(
                 "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
                 WORTH * 100.0
             ),
             None => "no lever may help, by what was seen".into(),
-        };
-        let how = match self.interrupted {
-            Some(_) => "nothing was tried, and the look was interrupted",
-            None => "nothing was tried",
-        };
-        format!("{what}{beside}; {how}")
+        }
     }
 
     /// As text.
@@ -588,6 +638,7 @@ impl Estimates {
             "next": self.next(),
             "not_again": self.not_again,
             "interrupted": self.interrupted.is_some(),
+            "growth": self.growth.as_ref().map(ProcessGrowth::json),
             "slower_memory": null,
             "holders": [],
         })
@@ -713,6 +764,34 @@ mod tests {
         assert!(both.contains("; 98 % could live in slower memory (not accessed for"), "{both}");
         let none = told(0);
         assert!(none.starts_with("no lever is likely to bring 5 % of its memory; "), "{none}");
+    }
+
+    /// The headline of a process that leaks was a lever that may bring most.
+    #[test]
+    fn that_it_grows_comes_before_any_lever_and_a_guess_is_no_answer_to_it() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let look = |seconds: f64| {
+            let anonymous = (56 << 20) + (seconds * 9.0 * 1048576.0) as u64;
+            Memory { seconds, bytes: anonymous, anonymous, ..Memory::default() }
+        };
+        let looks: Vec<Memory> = (0..=40).map(|at| look(f64::from(at) / 10.0)).collect();
+        let told = |malloc: Option<MallocFree>| {
+            let seen = RunObservation { malloc, lives: true, ..RunObservation::of(looks.clone()) };
+            let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
+            glance.levers.iter_mut().for_each(|(.., start)| *start = Ok(Start::default()));
+            glance.growth = ProcessGrowth::of(Pid(7), &looks, &[]);
+            glance.conclusion()
+        };
+        let guess = told(None);
+        assert!(
+            guess.starts_with("its memory grew by 36.0 MiB in 4.0 s, 9.0 MiB a second"),
+            "{guess}"
+        );
+        assert!(guess.ends_with("-p 7 tells, looking for longer); nothing was tried"), "{guess}");
+        let pieces = 60 << 20;
+        let known = told(Some(MallocFree { heap: 90 << 20, free: pieces, returnable: 0, pieces }));
+        assert!(known.starts_with("its memory grew by 36.0 MiB in 4.0 s"), "{known}");
+        assert!(known.contains("; of what it has, compacting heap may bring most"), "{known}");
     }
 
     /// "100 % could live in slower memory" was said of a process that had given all of it to the kernel (`MADV_FREE`),

@@ -26,6 +26,7 @@ mod ending;
 pub mod estimate;
 pub mod estimates;
 mod free_memory;
+pub mod growth;
 mod holders;
 pub mod lever;
 pub mod levers;

@@ -132,7 +132,7 @@ impl RecordingAdvice {
         let nothing = || {
             json!({
                 "whose": null, "command": null, "seen": null, "levers": null, "notes": [], "next": null,
-                "not_again": null, "interrupted": false,
+                "not_again": null, "interrupted": false, "growth": null,
             })
         };
         let mut answer = self.seen.as_ref().map_or_else(nothing, Estimates::json);

@@ -80,6 +80,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn shown(arguments: &Arguments) -> Result<Exit> {
     let linux = pagemill_launch::context::machine();
     let interval = Duration::from(arguments.interval).clamp(INTERVALS[0], INTERVALS[1]);
+    // One frame comes of more looks than two, or nobody knows whether memory grew all the time.
+    let looks = if arguments.once { (interval / LOOKS).max(LOOK.min(interval)) } else { interval };
     if !arguments.command.is_empty() {
         ensure!(
             !arguments.once,
@@ -101,7 +103,7 @@ fn shown(arguments: &Arguments) -> Result<Exit> {
         }
         (None, Some(pid)) => {
             let process = Process { pid, started: false };
-            Box::new(Attaching::begin(&linux, process, interval).join()?)
+            Box::new(Attaching::begin(&linux, process, looks).join()?)
         }
         (None, None) => bail!(
             "nothing to look at: name a running process (-p PID), a command (-- CMD) or a recording (REC)"
@@ -135,6 +137,10 @@ fn signals() -> Result<Signals> {
     let sent = signal::SENT_TO_PROGRAMS.iter().chain(signal::STOPS).copied();
     Ok(Signals::block(&sent.chain([signal::CHILD]).collect::<Vec<i32>>())?)
 }
+
+/// Looks that one frame comes of at the most, and the least time between two of them.
+const LOOKS: u32 = 16;
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Lines and columns of a frame as text, where no terminal says.
 const PLAIN: (u16, u16) = (80, 60);
