@@ -268,6 +268,9 @@ row! {
         unmapped: Option<Bytes> = "unmapped_bytes",
         /// Proportional swapped-out size, bytes (SwapPss).
         swap: Option<Bytes> = "swap_bytes",
+        /// What of the resident set the program gave back to the kernel by `MADV_FREE` and the kernel has not taken
+        /// yet, bytes (LazyFree): it goes when memory is short. Absent in recordings of earlier versions.
+        lazy_free: Option<Bytes> = "lazy_free_bytes",
         /// Charge of the process's memory cgroup, bytes, user and kernel memory.
         cgroup: Option<Bytes> = "cgroup_bytes",
         /// Kernel memory in that charge, bytes.

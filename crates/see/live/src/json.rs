@@ -30,6 +30,7 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
             "anonymous_bytes": sample.and_then(|sample| bytes(sample.pss_anon)),
             "shared_bytes": sample.and_then(|sample| bytes(sample.pss_shmem)),
             "swap_bytes": sample.and_then(|sample| bytes(sample.swap)),
+            "lazy_free_bytes": sample.and_then(|sample| bytes(sample.lazy_free)),
             "live_bytes": sample.and_then(|sample| bytes(sample.live)),
             "heap_bytes": sample.and_then(|sample| bytes(sample.footprint)),
         },

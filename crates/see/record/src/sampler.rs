@@ -6,7 +6,7 @@
 //!
 //! | column | source |
 //! |---|---|
-//! | `pss_bytes` … `swap_bytes` | `/proc/PID/smaps_rollup` |
+//! | `pss_bytes` … `lazy_free_bytes` | `/proc/PID/smaps_rollup` |
 //! | `peak_rss_bytes` | `/proc/PID/status` |
 //! | `cgroup_bytes`, `cgroup_kernel_bytes` | the charge of its memory cgroup, version 1 or 2 |
 //! | `cpu_ns` | `/proc/PID/stat`, in clock ticks |
@@ -147,7 +147,7 @@ impl Sampler {
                 sample.rss = bytes(usage.rss);
                 sample.pss_anon = bytes(usage.pss_anon);
                 sample.pss_shmem = bytes(usage.pss_shmem);
-                sample.swap = bytes(usage.swap_pss);
+                (sample.swap, sample.lazy_free) = (bytes(usage.swap_pss), bytes(usage.lazy_free));
             }
             Err(error) if error.kind() == Kind::Gone => return Ok(None),
             Err(error) => self.lacks("pss_bytes, rss_bytes, swap_bytes", error),

@@ -104,6 +104,7 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
     let all = memory(sample)?;
     let heap = sample.live.zip(sample.footprint);
     let mut text = format!("{} of memory", size(all));
+    text += &given_to_kernel(sample, all).unwrap_or_default();
     if let Some((Bytes(live), Bytes(footprint))) = heap.filter(|heap| heap.0.0 > 0) {
         let free = footprint.saturating_sub(live);
         let dirty = sample.dirty.map_or(0, |bytes| bytes.0).min(free);
@@ -159,7 +160,8 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
             &format!(", {} of it on huge pages, which keep 2 MiB where a part is used", size(huge));
     }
     if let Some((window, warm, of)) = warm(state) {
-        let cold = (of - warm).min(all);
+        // What is free is not touched either.
+        let cold = (of - warm).min(all).saturating_sub(lazy_free(sample));
         if cold as f64 >= COLD * all as f64 {
             text += &format!("; {} of it not touched in {}", size(cold), time(window));
         }
@@ -169,6 +171,22 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
         text += &from_its_peak(state, sample, all).unwrap_or_default();
     }
     Some(Sentence { text, alert: false })
+}
+
+/// What the program gave to the kernel, and the kernel has not taken yet, bytes.
+fn lazy_free(sample: &HeapSample) -> u64 {
+    sample.lazy_free.map_or(0, |bytes| bytes.0)
+}
+
+/// That much of its memory is that, as a part of a sentence.
+fn given_to_kernel(sample: &HeapSample, all: u64) -> Option<String> {
+    let free = lazy_free(sample).min(all);
+    (free > 0 && free as f64 >= COLD * all as f64).then(|| {
+        let free = size(free);
+        format!(
+            ", {free} of it free already (MADV_FREE): the kernel takes that when memory is short"
+        )
+    })
 }
 
 /// That it has grown steadily until now, whatever else is to be said of its memory.
@@ -403,6 +421,26 @@ mod tests {
             let (text, alert) = says(seconds, until);
             assert!(text.ends_with("; at its peak") && !alert, "{seconds} {until}: {text}");
         }
+    }
+
+    /// "100.2 MiB of memory; at its peak" was said of what the program had given to the kernel.
+    #[test]
+    fn what_the_program_gave_to_the_kernel_is_said_to_be_free() {
+        let says = |mib: Option<u64>| {
+            let lazy_free = mib.map(|mib| Bytes(mib * MIB));
+            let sentence =
+                memory_sentence(&state(HeapSample { lazy_free, ..HeapSample::default() }));
+            let Sentence { text, alert } = sentence.unwrap();
+            assert!(!alert);
+            text
+        };
+        let expected = "200.0 MiB of memory, 190.0 MiB of it free already (MADV_FREE): the kernel takes that when \
+                        memory is short; at its peak";
+        assert_eq!(says(Some(190)), expected);
+        for little in [Some(9), Some(0), None] {
+            assert_eq!(says(little), "200.0 MiB of memory; at its peak");
+        }
+        assert!(says(Some(1 << 20)).contains("200.0 MiB of it free"), "no more than there is");
     }
 
     /// Of a leak whose malloc had a fifth of it free only the latter was said.
