@@ -379,7 +379,9 @@ fn memory_pane(state: &State, look: &FrameContext<'_>, columns: usize) -> Vec<Li
         Pane::Memory,
         look.theme,
         [Span::raw(format!(
-            "{all} (Pss)   Rss {}   swap {}   {} {}",
+            "{all} ({})   Rss {}   swap {}   {} {}",
+            // What memfds hold that no page table has is in no Pss.
+            if sample.unmapped.is_some_and(|held| held.0 > 0) { "Pss + memfd" } else { "Pss" },
             bytes(sample.rss),
             bytes(sample.swap),
             if look.meta.shares_cgroup() { "whole cgroup" } else { "cgroup" },
