@@ -40,6 +40,10 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let shorter = Nanos((setup.interval.0 / 4).max(1_000_000));
     let next = match setup.without_address {
         Some(_) => format!("pagemill record --with accesses {}", seen.program()),
+        // Of many small blocks it is the notes of who asked for them that keep the recorder busy.
+        None if late(setup, accesses) && seen.has_allocations() => {
+            format!("pagemill record --with accesses --no-sites {}", seen.program())
+        }
         None if late(setup, accesses) => format!("pagemill advise {}", seen.program()),
         None => format!(
             "pagemill record --with accesses --access-interval {} {}",

@@ -1,7 +1,7 @@
 //! What every finding is, and what it is made of.
 
 use pagemill_model::recording::{Meta, NotMeasured};
-use pagemill_model::{AccessSetup, Bytes, FaultSetup, Nanos, shell};
+use pagemill_model::{AccessSetup, Bytes, EventKind, FaultSetup, Nanos, shell};
 
 use crate::accesses::AccessView;
 use crate::faults::FaultView;
@@ -99,6 +99,12 @@ impl RecordedViews<'_> {
             };
         };
         format!("-- {}", words.iter().map(shell::quoted).collect::<Vec<_>>().join(" "))
+    }
+
+    /// Whether it was noted who asks for memory, call by call.
+    pub(super) fn has_allocations(&self) -> bool {
+        let rows = |meta: &Meta| meta.parts.get(EventKind::Allocation.dataset()).map(|of| of.rows);
+        self.meta.is_some_and(|meta| meta.losses.notes > 0 || rows(meta).unwrap_or(0) > 0)
     }
 
     /// Why some allocations, or all, were not seen; `None` if all were.

@@ -274,6 +274,17 @@ fn what_a_recording_cannot_tell_is_said_and_nothing_is_concluded_from_it() {
     let conclusions = conclusions_of(&coarse, &AccessSetup::default(), None);
     assert_eq!(whats(&conclusions), ["what memory is cold"]);
     assert!(conclusions.inconclusive[0].why.contains("too coarse"), "{conclusions:?}");
+    // Who notes each of many small blocks is late, and would be with shorter intervals, too.
+    let setup = AccessSetup { interval: Nanos(INTERVAL), ..AccessSetup::default() };
+    for (notes, next) in [
+        (7, "pagemill record --with accesses --no-sites -- ./blocks"),
+        (0, "pagemill advise -- ./blocks"),
+    ] {
+        let losses = Losses { notes, ..Losses::default() };
+        let meta = Meta { losses, command: vec!["./blocks".into()], ..Meta::default() };
+        let conclusions = conclusions_of(&coarse, &setup, Some(&meta));
+        assert_eq!(conclusions.inconclusive[0].next, next);
+    }
     // Shorter ones than the recorder could keep to are no way out.
     assert_eq!(conclusions.inconclusive[0].next, "pagemill advise -- CMD");
     let asked = AccessSetup { interval: Nanos(30 * INTERVAL), ..AccessSetup::default() };
