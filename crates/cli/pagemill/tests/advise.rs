@@ -531,6 +531,7 @@ fn what_cannot_be_judged_is_refused_with_the_way_out() {
     fails(2, &["--within", "1s", "--", "sleep", "1000"], &["still ran after 1.0 s", "--within"]);
     fails(2, &["--metric", "x: ([0-9]+)", "--", "true"], &["matches the metric"]);
     fails(2, &["--metric", "([", "--", "true"], &["no regular expression"]);
+    fails(2, &["--metric", "x: [0-9]+", "--", "true"], &["has no group for the number"]);
     fails(2, &["--levers", "luck", "--", "true"], &["no lever \"luck\"", "jemalloc"]);
     let mark = room.path().join("worked");
     let touch = ["--", "touch", mark.to_str().unwrap()];

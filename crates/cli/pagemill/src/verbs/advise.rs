@@ -374,6 +374,11 @@ impl Arguments {
         let metric = self.metric.as_ref().map(|text| {
             let pattern = regex::bytes::Regex::new(text)
                 .with_context(|| format!("--metric {text:?} is no regular expression"))?;
+            // It would be held against what the first run prints, after all of that.
+            anyhow::ensure!(
+                pattern.captures_len() > 1,
+                "--metric {text:?} has no group for the number (such as --metric 'ops/s: ([0-9.]+)')"
+            );
             anyhow::Ok(Metric { pattern, more_is_better: !self.less_is_better })
         });
         let metric = metric.transpose()?;
@@ -410,8 +415,16 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::arguments::percent;
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
 
     /// "about 44 s to go, 43 s at most", and then it took 25 s more; and while a run of 12 s was on, nothing moved.
     #[test]
@@ -449,6 +462,19 @@ mod tests {
         assert_eq!(step(&all), format!("{run}, no run is begun after about 44 s"));
         let none = SessionProgress { rest: None, left: None, ..later };
         assert_eq!(step(&none), format!("{run}, until the answer is clear"));
+    }
+
+    /// That the pattern had no group was said after the whole first run.
+    #[test]
+    fn a_metric_without_a_group_for_its_number_is_refused_before_anything_runs() {
+        let options = |pattern: &str| {
+            let command = Command::parse_from(["advise", "--metric", pattern, "--", "true"]);
+            command.arguments.options().map(|options| options.metric.is_some())
+        };
+        let refused = options("ops/s: [0-9.]+").unwrap_err().to_string();
+        assert!(refused.contains("has no group for the number"), "{refused}");
+        assert!(options("ops/s: (?:[0-9.]+)").is_err(), "a group that keeps nothing");
+        assert!(options("ops/s: ([0-9.]+)").unwrap());
     }
 
     #[test]
