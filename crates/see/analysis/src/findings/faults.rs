@@ -3,7 +3,7 @@
 use pagemill_model::{Nanos, units};
 
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, time};
-use crate::faults::{Category, FaultView, LOSS_LIMIT, Slow, loss};
+use crate::faults::{Category, Cause, FaultView, LOSS_LIMIT, Slow, loss};
 use crate::spikes::Spikes;
 
 /// A smaller part of the time is not worth naming.
@@ -21,7 +21,7 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     })
 }
 
-/// Fault time and fault tail.
+/// Fault time, fault tail, and stalls that were asked about: one finding where they are one matter.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some((setup, view)) = seen.faults else { return Vec::new() };
     if loss(setup) > LOSS_LIMIT {
@@ -29,11 +29,11 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     }
     let all = view.all.sum().0;
     let whole = view.duration.0.max(1);
-    let mut found = Vec::new();
+    let mut took = None;
     if all as f64 >= whole as f64 * PART {
         let share = (all as f64 / whole as f64).min(1.0);
         let (cause, what, next) = cause(seen, view, setup.details);
-        found.push(Finding {
+        took = Some(Finding {
             subject: "faults",
             text: format!(
                 "page faults took {} of {}, most of it {cause}: {what}",
@@ -53,9 +53,49 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
             share,
         });
     }
-    found.extend(tail(seen, view));
-    found.extend(stalls(seen, view, setup.details));
-    found
+    let took_in = format!("page faults took {} of {}", time(all), time(whole));
+    match (stalls(seen, view, setup.details), took, tail(seen, view)) {
+        (Some(stalls), took, tail) => {
+            let tail_text = tail.as_ref().map(|tail| tail.text.clone());
+            let beside = took.as_ref().map(|_| took_in).into_iter().chain(tail_text);
+            let evidence = [stalls.evidence.clone()].into_iter().chain(beside);
+            let evidence = evidence.collect::<Vec<_>>().join("; ");
+            let same = [took, tail].into_iter().flatten();
+            vec![same.fold(Finding { evidence, ..stalls }, at_most)]
+        }
+        (None, Some(took), Some(tail)) if is_tail_of_most(view, setup.details) => {
+            let evidence = format!("{}; {}", took.evidence, tail.text);
+            vec![at_most(Finding { evidence, ..took }, tail)]
+        }
+        (None, took, tail) => took.into_iter().chain(tail).collect(),
+    }
+}
+
+/// A finding of the same matter as another: what could be gained at most is the larger of both.
+fn at_most(one: Finding, other: Finding) -> Finding {
+    match other.share > one.share {
+        true => Finding { stake: other.stake, share: other.share, ..one },
+        false => one,
+    }
+}
+
+/// Whether the longest fault took so long by what most of the time went into.
+fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
+    let most = match (dominant(view).map(|(category, _)| category), part(&view.slow)) {
+        (Some(Category::Major), _) => Cause::Io,
+        (Some(Category::CopyOnWrite), _) => Cause::Copy,
+        _ if !details => Cause::Unknown,
+        (_, Some(("compaction", _))) => Cause::Compaction,
+        (_, Some(("reclaim", _))) => Cause::Reclaim,
+        (_, Some(("host", _))) => Cause::Host,
+        (_, Some(("locks", _))) => Cause::Locks,
+        (_, Some(("cpu", _))) => Cause::Cpu,
+        (_, Some(("lookup", _))) => Cause::Lookup,
+        (_, Some(("waiting", _))) => Cause::Waiting,
+        _ => Cause::Zeroing,
+    };
+    let mut worst = view.worst.iter().filter(|moment| !is_ours(&moment.place));
+    worst.next().is_some_and(|worst| worst.cause == most)
 }
 
 /// That faults explain stalls of the length that was asked about: some took so long, or many shorter ones together may.

@@ -371,7 +371,7 @@ impl Faults {
                  of such a stretch in page faults"
             ),
             (0, 0, None) => {
-                format!("page faults do not explain stalls of {length}: there were none")
+                format!("page faults do not explain stalls of {length}: it had no page faults")
             }
             (0, bursts, _) => format!(
                 "page faults may explain stalls of {length}: none took so long, but in {bursts} stretches of {length} \
