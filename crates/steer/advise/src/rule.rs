@@ -290,7 +290,7 @@ impl Change {
     }
 
     /// As a cost: where more is better, the change of its inverse.
-    fn inverted(self) -> Self {
+    pub(crate) fn inverted(self) -> Self {
         let Self { ratio, low, high, .. } = self;
         Self { ratio: 1.0 / ratio, low: 1.0 / high, high: 1.0 / low, ..self }
     }
