@@ -13,6 +13,7 @@
 //! A recording of accesses one by one tells the first one to a page in each interval: the page may have been used until
 //! the interval ended. So the last touch of a page is told by the step in which its interval ended, as is its last
 //! write. Touches that come only near the end, after most of the page's life, are not its last use: `residency.rs`.
+//! What a process touched is given back when it ends or executes another program: `heat/programs.rs`.
 //!
 //! Always true: each access is in one cell, so layers add up to the totals; doubling keeps all sums; an object's
 //! pages count once however often they were touched.
@@ -33,11 +34,13 @@ use pagemill_model::sums::{add, sum};
 
 mod fill;
 mod page;
+mod programs;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use page::PageUse;
+use programs::Programs;
 pub use view::{Cell, Heat, HeatView, LastUse, LineHeat, ObjectHeat};
 
 /// Parts of an object at most.
@@ -100,6 +103,7 @@ pub struct HeatFold<S> {
     lines: Recent<(usize, ProcessAddress), (u64, u64)>,
     threads: Recent<u64, Option<usize>>,
     live: Table<Pid, Live>,
+    programs: Programs,
     order: Vec<u64>,
     working_set: Vec<u64>,
     /// When the last interval ended that holds the step, ns since the recording began; 0 where none does.
@@ -133,6 +137,7 @@ impl<S: Symbols> HeatFold<S> {
             lines: Recent::default(),
             threads: Recent::default(),
             live: Table::default(),
+            programs: Programs::default(),
             order: Vec::new(),
             working_set: Vec::new(),
             used_until: Vec::new(),
@@ -308,6 +313,7 @@ impl<S: Symbols> HeatFold<S> {
     fn touched(&mut self, row: &Touched) {
         let step = self.step_of(row.time) as usize;
         let pid = Pid::told(row.pid.unwrap_or(0));
+        self.programs.interval(pid, row, self.started);
         let page = self.page;
         let size = sum(runs(&row.starts, &row.pages, page).map(|run| run.end - run.start));
         if self.working_set.len() <= step {

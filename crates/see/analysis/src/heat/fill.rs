@@ -140,16 +140,19 @@ impl<S: Symbols> HeatFold<S> {
         place: &[usize],
     ) -> (Vec<SparseSite>, LiveMemory) {
         let identities = self.names.objects.identities();
-        let pages = self.pages.iter().map(|(&(object, at), page)| PageTouches {
-            at,
-            object,
-            allocated: matches!(identities[object], Identity::Allocation(..)),
-            first: page.first(),
-            touched: page.touched,
-            written: page.written(),
-            rest: page.rest(),
-            freed: page.given_back(),
-            gone: page.gone,
+        let pages = self.pages.iter().map(|(&(object, at), page)| {
+            let ended = self.programs.ended(at.pid, page.touched).filter(|_| !page.gone);
+            PageTouches {
+                at,
+                object,
+                allocated: matches!(identities[object], Identity::Allocation(..)),
+                first: page.first(),
+                touched: page.touched,
+                written: page.written(),
+                rest: page.rest(),
+                freed: ended.or(page.given_back()),
+                gone: page.gone || ended.is_some(),
+            }
         });
         let until = |time: u64| {
             let until = self.used_until.get((time / self.step) as usize).copied().unwrap_or(0);

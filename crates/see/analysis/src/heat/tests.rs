@@ -59,6 +59,52 @@ fn an_allocation_is_named_by_who_wanted_it_and_first_touched_by_a_thread() {
     assert_eq!(view.lines[0].name, "one::main");
 }
 
+/// Of a command behind a shim of many short shells 44 % of 135 MiB were told as cold; it never had more than 71.
+#[test]
+fn what_a_process_had_is_given_back_when_it_ends_or_executes_another_program() {
+    const MS: u64 = 1_000_000;
+    let touched = |pid: u64, number: u64, interval: u64| {
+        Event::Touched(Box::new(Touched {
+            time: Nanos((interval + 1) * 10 * MS),
+            began: Some(Nanos(interval * 10 * MS)),
+            pid: Some(pid),
+            number: Some(number),
+            ..Touched::default()
+        }))
+    };
+    let of = |pid: u64, interval: u64, pages: std::ops::Range<u64>| {
+        pages.map(move |page| {
+            let Event::Access(mut row) = access(interval * 10 * MS + MS, pid, page << 12, true)
+            else {
+                panic!("no access")
+            };
+            row.pid = Some(pid);
+            Event::Access(row)
+        })
+    };
+    let told = |executes: bool, ends: bool| {
+        let mut events = Vec::new();
+        for interval in 0..100 {
+            if interval == 0 {
+                events.extend(of(7, 0, 100..120));
+                events.extend(of(8, 0, 200..250));
+            }
+            events.extend(of(7, interval, 300..303));
+            let number = if executes && interval >= 5 { interval - 5 } else { interval };
+            events.push(touched(7, number, interval));
+            if !ends || interval < 4 {
+                events.push(touched(8, interval, interval));
+            }
+        }
+        let view = fold(&events);
+        sum(view.objects.iter().flat_map(|object| &object.last_touched).map(|(_, pages)| *pages))
+    };
+    assert_eq!(told(false, false), 73);
+    assert_eq!(told(false, true), 23);
+    assert_eq!(told(true, false), 53);
+    assert_eq!(told(true, true), 3);
+}
+
 #[test]
 fn rows_that_stand_for_no_access_make_no_object() {
     let Event::Access(mut row) = access(1, 9, 0x30000, false) else { panic!("no access") };
