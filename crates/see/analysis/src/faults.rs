@@ -27,6 +27,9 @@ pub const LOSS_LIMIT: f64 = 0.01;
 /// The least time after the allocation for which a cold host page is inferred.
 const COLD_FLOOR: u64 = 5_000;
 
+/// What a fault may take that fills a huge page, ns.
+const HUGE_FAULT: u64 = 1_000_000;
+
 /// The shortest interval of the timeline.
 const SHORTEST: Nanos = Nanos(50_000_000);
 
@@ -203,11 +206,28 @@ impl FaultView {
         if setup.lost_rows > 0 || loss(setup) > LOSS_LIMIT {
             return Some(Inconclusive::Lost(setup.lost.saturating_add(setup.lost_rows)));
         }
+        if let Some(untimed) = self.in_calls(setup)
+            && untimed.saturating_mul(HUGE_FAULT) >= spikes.length.0 / 2
+        {
+            return Some(Inconclusive::InCalls(untimed, self.counted));
+        }
         let faults = self.all.total().saturating_sub(self.slow.faults);
         let took = Nanos(self.all.sum().0.saturating_sub(self.slow.time.0));
         let few = setup.threshold.0 == 0 || faults == 0 || took.0 < spikes.length.0 / 2;
         let told = few || are_fine(setup.sum, spikes.length);
         (!told).then_some(Inconclusive::Short(faults, took))
+    }
+
+    /// The faults that were not timed, for the kernel made them inside of a system call, where they are more than the
+    /// arguments of programs that are started take.
+    pub fn in_calls(&self, setup: &FaultSetup) -> Option<u64> {
+        /// 4 MiB of small pages.
+        const MANY: u64 = 1024;
+        /// A program takes fewer of its faults for its arguments.
+        const PART: u64 = 4;
+        let untimed = setup.untimed.min(self.counted);
+        let many = untimed >= MANY || untimed > self.counted / PART;
+        (self.all.total() > 0 && many).then_some(untimed)
     }
 }
 
@@ -722,8 +742,13 @@ mod tests {
         assert!(why(&with_sums, MS / 10, 0).is_some(), "sums are too coarse");
         let each = FaultSetup { threshold: Nanos(0), ..setup.clone() };
         assert_eq!(why(&each, MS / 10, 0), None, "each has a row");
-        let lost = FaultSetup { lost_rows: 3, ..with_sums };
+        let lost = FaultSetup { lost_rows: 3, ..with_sums.clone() };
         assert_eq!(why(&lost, 5 * MS, 0), Some(Inconclusive::Lost(3)));
+        let populates = FaultSetup { untimed: 5999, ..with_sums.clone() };
+        assert_eq!(why(&populates, 50 * MS, 0), Some(Inconclusive::InCalls(5999, 6000)));
+        assert_eq!(why(&populates, 50 * MS, 1), None, "something explains them");
+        let starts = FaultSetup { untimed: 8, ..with_sums.clone() };
+        assert_eq!(why(&starts, 5 * MS, 0), None, "arguments of execve");
         let untimed = FaultView { counted: 9, ..FaultView::default() };
         let spikes = Spikes { length: Nanos(MS), ..Spikes::default() };
         assert_eq!(untimed.inconclusive(&setup, &spikes), Some(Inconclusive::Untimed));

@@ -37,6 +37,8 @@ pub enum Inconclusive {
     Untimed,
     /// So many faults, or rows of them, were lost.
     Lost(u64),
+    /// So many of all were made by the kernel inside of system calls, and are not timed.
+    InCalls(u64, u64),
     /// So many faults below the threshold took so long together, and nobody knows when each was.
     Short(u64, Nanos),
 }

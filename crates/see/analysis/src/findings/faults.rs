@@ -1,8 +1,9 @@
 //! Time in page faults, and their tail, each with its cause.
 
+use pagemill_model::page::BASE;
 use pagemill_model::{Nanos, units};
 
-use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, time};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, size, time};
 use crate::faults::{Category, Cause, FaultView, LOSS_LIMIT, Slow, loss};
 use crate::spikes::Spikes;
 
@@ -13,12 +14,33 @@ const STALL: u64 = 1_000_000;
 
 /// That too many faults were lost.
 pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
-    let (setup, _) = seen.faults?;
-    (loss(setup) > LOSS_LIMIT).then(|| Inconclusive {
-        what: "time in page faults, and the longest of them",
-        why: format!("{} of the faults were lost", percent(loss(setup))),
-        next: format!("pagemill record --with faults --threshold 100us {}", seen.program()),
+    let (setup, view) = seen.faults?;
+    let what = "time in page faults, and the longest of them";
+    if loss(setup) > LOSS_LIMIT {
+        return Some(Inconclusive {
+            what,
+            why: format!("{} of the faults were lost", percent(loss(setup))),
+            next: format!("pagemill record --with faults --threshold 100us {}", seen.program()),
+        });
+    }
+    let untimed = view.in_calls(setup)?;
+    Some(Inconclusive {
+        what,
+        why: format!(
+            "{untimed} of {} faults, of {} or more, were made by the kernel inside of system calls and are not timed: \
+             calls that have memory filled (mmap with MAP_POPULATE, mlock, madvise) may be what stalls it",
+            view.counted,
+            size(untimed.saturating_mul(BASE))
+        ),
+        next: timed_calls(seen),
     })
+}
+
+/// The command that times the system calls that have memory filled.
+fn timed_calls(seen: &RecordedViews<'_>) -> String {
+    let program = seen.program();
+    let program = program.strip_prefix("-- ").unwrap_or(&program);
+    format!("strace -f -T -e trace=mmap,mlock,mlockall,madvise {program}")
 }
 
 /// Fault time, fault tail, and stalls that were asked about: one finding where they are one matter.

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::accesses::AccessFold;
-use crate::faults::FaultFold;
+use crate::faults::{FaultFold, FaultView};
 use crate::heap::{HeapFold, HeapView};
 use crate::heat::{Bounds, HeatFold};
 use crate::objects::tests::One;
@@ -354,6 +354,14 @@ fn a_tail_is_named_with_its_cause_and_faults_that_cost_nothing_are_not() {
     let seen = RecordedViews { faults: Some((&setup, &quiet)), ..RecordedViews::default() };
     let none = conclude(&seen);
     assert_eq!((none.findings.len(), none.inconclusive.len()), (0, 0), "{none:?}");
+    // "Nothing here is worth changing" was said of a program whose time went into mmap(MAP_POPULATE).
+    let populates = FaultSetup { untimed: 51_200, ..setup.clone() };
+    let filled = FaultView { counted: 51_700, ..quiet.clone() };
+    let seen = RecordedViews { faults: Some((&populates, &filled)), ..RecordedViews::default() };
+    let untold = conclude(&seen).inconclusive.remove(0);
+    let says = "51200 of 51700 faults, of 200.0 MiB or more, were made by the kernel inside of system calls and are";
+    assert!(untold.why.starts_with(says), "{untold:?}");
+    assert_eq!(untold.next, "strace -f -T -e trace=mmap,mlock,mlockall,madvise CMD");
     let stalled =
         view(&[fault(600_000_000, 9_000_000, 8_500_000), counted(1_000_000_000, 9_000_000, 1)]);
     let seen = RecordedViews {

@@ -4,7 +4,8 @@ use pagemill_analysis::faults::{Category, FaultFold, FaultView, LOSS_LIMIT, Mome
 use pagemill_analysis::findings::RecordedViews;
 use pagemill_analysis::latency::{Histogram, SHARES};
 use pagemill_analysis::spikes::{Inconclusive, Spikes};
-use pagemill_model::{EventKind, FaultSetup, Nanos};
+use pagemill_model::page::BASE;
+use pagemill_model::{Bytes, EventKind, FaultSetup, Nanos};
 use serde_json::{Map, Value, json};
 
 use super::section::{Figure, Section, SectionKind, folding};
@@ -252,7 +253,8 @@ impl Faults {
         if setup.untimed > 0 {
             let why = match setup.in_kernel {
                 true => {
-                    "made by the kernel for the program (arguments of execve, direct input and output)"
+                    "made by the kernel for the program (arguments of execve, MAP_POPULATE, mlock, direct input and \
+                     output)"
                 }
                 false => {
                     "made by the kernel for the program, or inside system calls, which this user may not see"
@@ -394,6 +396,12 @@ impl Faults {
             }
             Inconclusive::Lost(lost) => format!(
                 "{lost} of them, or of the rows of slow ones, were lost (fewer are with --threshold 100us)"
+            ),
+            Inconclusive::InCalls(untimed, counted) => format!(
+                "{untimed} of {counted} faults, of {} or more, were made by the kernel inside of system calls and are \
+                 not timed: such calls (mmap with MAP_POPULATE, mlock, madvise) may be the stalls, and strace -f -T \
+                 times them",
+                Bytes(untimed.saturating_mul(BASE))
             ),
             Inconclusive::Short(faults, took) => format!(
                 "{faults} of less than {} took {} together, and not when each of them was is recorded (record with \
