@@ -538,6 +538,9 @@ impl Advice {
             State::NotTried(why) | State::Breaks(why) | State::Starves(why) => Some(why.clone()),
             State::NoTime if arm.runs.is_empty() => Some(match arm.estimate.memory * 100.0 {
                 ..0.5 => "what it may bring of time is not known; hardly any memory".into(),
+                _ if arm.estimate.unknown => {
+                    format!("what it may bring is not known: {}", arm.estimate.why)
+                }
                 percent => format!("may bring up to {percent:.0} % of memory"),
             }),
             State::NoTime => Some(match self.so_far(runs, number).as_str() {

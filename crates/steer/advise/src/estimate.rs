@@ -15,6 +15,8 @@ pub struct Estimate {
     pub likely: f64,
     /// Why.
     pub why: String,
+    /// Whether what it may bring of memory is not known, and the share is all that there is for want of a bound.
+    pub unknown: bool,
 }
 
 impl Estimate {
@@ -27,7 +29,13 @@ impl Estimate {
     pub fn up_to(memory: f64, time: f64, why: impl Into<String>) -> Self {
         let memory = memory.clamp(0.0, 1.0);
         let time = time.clamp(0.0, 1.0);
-        Self { memory, time, likely_time: time, likely: memory, why: why.into() }
+        Self { memory, time, likely_time: time, likely: memory, why: why.into(), unknown: false }
+    }
+
+    /// The same, whose share of memory no more than what there is bounds.
+    #[must_use]
+    pub fn unknown(self) -> Self {
+        Self { unknown: true, ..self }
     }
 
     /// The same, of which this share may well come.
@@ -46,6 +54,7 @@ impl Estimate {
     pub fn too_little(&self) -> String {
         match self.memory * 100.0 {
             0.0 => self.why.clone(),
+            _ if self.unknown => self.why.clone(),
             percent => format!("up to {percent:.1} % of its memory: {}", self.why),
         }
     }

@@ -441,31 +441,38 @@ impl Estimates {
         let slower = |row: LeverEstimate<'_>| is_slower_memory(row);
         // A part of little is nothing.
         let of = self.seen.peak.bytes as f64 / (self.seen.peak.bytes as f64).max(SMALL);
-        let worth = |row: &&LeverEstimate<'_>| is_known(row) && row.1.memory * of >= WORTH;
+        let much = |row: &LeverEstimate<'_>| is_known(row) && row.1.memory * of >= WORTH;
+        let worth = |row: &&LeverEstimate<'_>| much(row) && !row.1.unknown;
+        let not_known = ranked.iter().any(|row| much(row) && row.1.unknown);
         // What is likely comes before what may be more and is not.
         let likely = |row: &&LeverEstimate<'_>| worth(row) && row.1.likely >= WORTH;
         let others = || ranked.iter().filter(|row| !slower(row));
         let mut first = others().find(likely).or_else(|| others().find(worth));
         let colder = ranked.iter().filter(|row| slower(row)).find(worth);
-        let beside =
-            colder.filter(|_| first.is_some()).map_or_else(String::new, |(_, estimate, _)| {
+        let beside = colder.filter(|_| first.is_some() || not_known).map_or_else(
+            String::new,
+            |(_, estimate, _)| {
                 let [low, high] = [estimate.likely, estimate.memory].map(|share| share * 100.0);
                 let share = match high - low < 1.0 {
                     true => format!("{high:.0} %"),
                     false => format!("{low:.0} to {high:.0} %"),
                 };
                 format!("; {share} could live in slower memory ({})", estimate.why)
-            });
-        first = first.or(colder);
+            },
+        );
+        first = first.filter(|row| !not_known || row.1.likely >= WORTH);
+        if !not_known {
+            first = first.or(colder);
+        }
         let how = match self.interrupted {
             Some(_) => "nothing was tried, and the look was interrupted",
             None => "nothing was tried",
         };
         // What a lever makes less comes back where memory grows; and a guess is no answer to that.
-        let guess = first
-            .is_none_or(|(_, Estimate { likely, why, .. }, _)| *likely < WORTH || why == UNKNOWN);
+        let guess = first.is_none_or(|(_, Estimate { likely, .. }, _)| *likely < WORTH);
         let what = match (&self.growth, first) {
             (Some(growth), _) if guess => return format!("{growth}{beside}; {how}"),
+            (_, None) if not_known => self.not_known(),
             (_, first) => self.may_bring(first, &ranked, of),
         };
         match &self.growth {
@@ -510,6 +517,27 @@ impl Estimates {
             ),
             None => "no lever may help, by what was seen".into(),
         }
+    }
+
+    /// That it is not known how much is free, why, and what tells it: no share is made of that.
+    fn not_known(&self) -> String {
+        let seen = &self.seen;
+        let free = match seen.malloc {
+            Some(_) => "how much pymalloc's arenas keep free is not known".into(),
+            None => match &seen.not_asked {
+                Some(why) => format!("{UNKNOWN} ({why})"),
+                None => UNKNOWN.to_owned(),
+            },
+        };
+        let line = Start::default().line(&self.words);
+        let tells = match self.not_again {
+            Some(_) => "a trial of its command tells".into(),
+            None if seen.recorded && seen.malloc.is_none() => {
+                format!("pagemill record --with heap,hugepages --heap none -- {line} tells")
+            }
+            None => "a trial tells".to_owned(),
+        };
+        format!("{free}, so neither is what levers on it bring: {tells}")
     }
 
     /// As text.
@@ -582,6 +610,7 @@ impl Estimates {
         let cells = |(lever, estimate, _): LeverEstimate<'_>| {
             let memory = match (estimate.memory, estimate.likely) {
                 (most, _) if most < LITTLE / 2.0 => "-".to_owned(),
+                _ if estimate.unknown => "unknown".to_owned(),
                 (most, likely) if (most - likely) < LITTLE => share(most),
                 (most, likely) => format!("{}, {:.0} % likely", share(most), likely * 100.0),
             };
@@ -857,6 +886,35 @@ mod tests {
             "{told}"
         );
         assert!(!told.contains("31 %"), "{told}");
+    }
+
+    /// Of a process that leaks, whose malloc could not be read, the compacting heap might "bring most: up to 100 %".
+    #[test]
+    fn no_share_is_made_of_not_knowing_what_is_free() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let look = Memory { bytes: 100 << 20, anonymous: 99 << 20, ..Memory::default() };
+        let cold = Some(crate::observation::Cold { bytes: 50 << 20, seconds: 10.0, range: None });
+        let seen = RunObservation {
+            cold,
+            allocator: Some(Allocator::Glibc),
+            not_asked: Some("its heap changes".into()),
+            lives: true,
+            ..RunObservation::of(vec![look])
+        };
+        let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
+        for (lever, _, start) in &mut glance.levers {
+            if lever.name() != SlowerMemory.name() {
+                *start = Ok(Start::default());
+            }
+        }
+        let begin = "how much malloc keeps free is not known (its heap changes), so neither is what levers on it \
+                     bring: a trial of its command tells; 50 % could live in slower memory (";
+        let told = glance.conclusion();
+        assert!(told.starts_with(begin), "{told}");
+        assert!(!glance.text().contains("100 %"), "{}", glance.text());
+        (glance.seen.recorded, glance.not_again) = (true, None);
+        let way = "bring: pagemill record --with heap,hugepages --heap none -- sh tells; ";
+        assert!(glance.conclusion().contains(way), "{}", glance.conclusion());
     }
 
     /// A recording of 188 MiB without accesses was told that its memory is small.

@@ -23,7 +23,7 @@ const REACH: u64 = 2048 * 4096;
 const ROUNDED: u64 = 5;
 
 /// Why a lever on malloc may bring much where it could not be asked.
-pub(crate) const UNKNOWN: &str = "how much malloc keeps free is not known: at most all that it has";
+pub(crate) const UNKNOWN: &str = "how much malloc keeps free is not known";
 
 /// What was seen in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -325,7 +325,10 @@ impl RunObservation {
                 );
                 Estimate::up_to(self.share(most.min(anonymous)), 1.0, why)
             }
-            None => Estimate::up_to(self.share(self.readings.in_heap(anonymous)), 1.0, UNKNOWN),
+            None => {
+                let most = self.share(self.readings.in_heap(anonymous));
+                Estimate::up_to(most, 1.0, UNKNOWN).unknown()
+            }
         };
         let likely = match self.asked() {
             // Of two pages that are laid over each other one goes.
@@ -375,7 +378,8 @@ impl RunObservation {
             return Estimate::up_to(pages(malloc), 0.0, why);
         }
         let most = self.share(self.readings.in_heap(self.peak.anonymous));
-        Estimate::up_to(most, 0.0, why).likely(self.asked().map_or(most / 2.0, pages))
+        let estimate = Estimate::up_to(most, 0.0, why).unknown();
+        estimate.likely(self.asked().map_or(most / 2.0, pages))
     }
 
     /// What more huge pages may bring: no memory, and any part of its time, for nobody counts page walks here.

@@ -26,14 +26,14 @@ impl Lever for Arenas {
             return Estimate::nothing("it has one thread, and so one arena");
         }
         seen.only_with(Allocator::Glibc, || {
-            let (free, why) = match seen.known() {
+            let estimate = match seen.known() {
                 Some(malloc) => {
                     let free = bytes(malloc.free as f64);
-                    (malloc.free, format!("its malloc holds {free} free, in all arenas"))
+                    let why = format!("its malloc holds {free} free, in all arenas");
+                    Estimate::up_to(seen.share(malloc.free), 0.0, why)
                 }
-                None => (seen.peak.anonymous, UNKNOWN.into()),
+                None => Estimate::up_to(seen.share(seen.peak.anonymous), 0.0, UNKNOWN).unknown(),
             };
-            let estimate = Estimate::up_to(seen.share(free), 0.0, why);
             // All arenas but one, if each has its part of it.
             let threads = seen.peak.threads.saturating_sub(seen.peak.processes) + 1;
             let likely = estimate.memory * (1.0 - 1.0 / threads as f64);

@@ -28,9 +28,8 @@ impl Lever for Pymalloc {
         }
         let malloc = seen.malloc.map_or(0, |malloc| malloc.heap);
         let beside = seen.share(seen.peak.anonymous.saturating_sub(malloc));
-        let why =
-            "how much pymalloc's arenas keep free is not known: at most all that is not malloc's";
+        let why = "how much pymalloc's arenas keep free is not known";
         // malloc has more in front of each small object: mostly it takes more.
-        Estimate::up_to(beside, 0.0, why).likely(0.0)
+        Estimate::up_to(beside, 0.0, why).unknown().likely(0.0)
     }
 }

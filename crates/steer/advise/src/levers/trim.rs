@@ -26,7 +26,7 @@ impl Lever for Trim {
         seen.only_with(Allocator::Glibc, || {
             let estimate = seen.given_back(
                 "malloc gives back free memory at the end of its heap, and large blocks when they are freed: how much \
-                 that is is not known, at most all that it has",
+                 that is is not known",
             );
             // Only what lies at the end goes back.
             match seen.known() {
