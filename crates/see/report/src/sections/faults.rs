@@ -401,7 +401,7 @@ impl Faults {
                 "{untimed} of {counted} faults, of {} or more, were made by the kernel inside of system calls and are \
                  not timed: such calls (mmap with MAP_POPULATE, mlock, madvise) may be the stalls, and strace -f -T \
                  times them",
-                Bytes(untimed.saturating_mul(BASE))
+                Bytes(untimed.saturating_mul(BASE)).plain()
             ),
             Inconclusive::Short(faults, took) => format!(
                 "{faults} of less than {} took {} together, and not when each of them was is recorded (record with \
