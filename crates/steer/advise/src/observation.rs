@@ -200,6 +200,11 @@ impl RunObservation {
                 match self.readings.rest {
                     _ if self.lives => "holds",
                     rest if rest == self.malloc => "held when it rested",
+                    _ if self.readings.anonymous
+                        < self.peak.anonymous - self.peak.anonymous / 10 =>
+                    {
+                        "held when it was read, before it had all of its memory"
+                    }
                     _ => "held at its most while it worked",
                 },
                 bytes(heap.saturating_sub(free) as f64),
@@ -218,9 +223,13 @@ impl RunObservation {
 
     /// That most of its memory is not in its malloc's heap of this size, if that was seen.
     fn beside(&self, heap: u64) -> String {
-        let half = self.peak.anonymous / 2;
-        let rest = self.peak.anonymous.saturating_sub(heap);
-        if rest <= half || !(self.lives || self.readings.anonymous > half) {
+        // What was read at one time.
+        let (all, heap) = match self.lives {
+            true => (self.peak.anonymous, heap),
+            false => (self.readings.anonymous, self.readings.heap),
+        };
+        let rest = all.saturating_sub(heap);
+        if rest <= all / 2 || all <= self.peak.anonymous / 2 {
             return String::new();
         }
         let rest = bytes(rest as f64);
@@ -526,6 +535,27 @@ mod tests {
         let little = MallocFree { heap: 132 << 10, free: 131 << 10, returnable: 0, pieces: 0 };
         let rest = "\n            8.9 MiB are not in that heap: blocks that are mapped by themselves, or not malloc's";
         assert!(told(little).ends_with(rest), "{}", told(little));
+    }
+
+    /// Of a heap of 21 MiB that was read half-way, and grew to 46 MiB, 24 MiB were "not malloc's".
+    #[test]
+    fn a_heap_that_was_read_half_way_is_not_compared_with_what_came_later() {
+        let free = MallocFree { heap: 21 << 20, free: 100 << 10, returnable: 0, pieces: 0 };
+        let told = |anonymous: u64, heap: u64| {
+            let readings = Readings { anonymous, heap, times: 1, ..Readings::default() };
+            RunObservation { malloc: Some(free), readings, ..seen(46 << 20, 0) }.free()
+        };
+        let half = told(24 << 20, 21 << 20);
+        assert!(!half.contains("not in that heap"), "{half}");
+        assert!(
+            half.contains("held when it was read, before it had all of its memory, "),
+            "{half}"
+        );
+        let beside = told(46 << 20, 21 << 20);
+        assert!(beside.ends_with(
+            "25.0 MiB are not in that heap: blocks that are mapped by themselves, or not malloc's"
+        ));
+        assert!(beside.contains("held at its most while it worked"), "{beside}");
     }
 
     /// Of a recording it said "0.0 ms system, 0 page faults", which nobody knows.
