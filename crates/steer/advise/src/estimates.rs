@@ -76,6 +76,9 @@ pub struct Estimates {
     pub interrupted: Option<i32>,
     /// That the process grows, if it did while it was looked at.
     pub growth: Option<ProcessGrowth>,
+    /// Of several processes the one that was looked into, and what it has, bytes; accesses of the others, and what
+    /// their mallocs keep free, are not known.
+    pub looked_into: Option<(Pid, u64)>,
 }
 
 impl Estimates {
@@ -85,8 +88,18 @@ impl Estimates {
         let levers = REGISTRY.iter().map(lever).collect();
         let words = target.words.clone();
         let not_again = not_again(&words, &target.path);
-        let (listens, interrupted, growth) = (false, None, None);
-        Self { whose, words, listens, levers, seen, notes, not_again, interrupted, growth }
+        Self {
+            whose,
+            words,
+            listens: false,
+            levers,
+            seen,
+            notes,
+            not_again,
+            interrupted: None,
+            growth: None,
+            looked_into: None,
+        }
     }
 }
 
@@ -146,7 +159,9 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
     let glance = Estimates::of(format!("process {pid} ({})", after.comm), seen, &target, notes);
     // Who may not look at its files does not know.
     let listens = linux.listens(pid).unwrap_or(false);
-    Ok(Estimates { listens, interrupted, growth, ..glance })
+    let alone = (glance.seen.peak.processes > 1).then(|| sample(linux, &[pid]));
+    let looked_into = alone.flatten().map(|alone| (pid, alone.bytes));
+    Ok(Estimates { listens, interrupted, growth, looked_into, ..glance })
 }
 
 /// Looks at a process and all that it has started, for a time.
@@ -460,6 +475,8 @@ impl Estimates {
                 format!("; {share} could live in slower memory ({})", estimate.why)
             },
         );
+        let left_out = self.left_out().map_or_else(String::new, |left_out| format!("; {left_out}"));
+        let beside = format!("{beside}{left_out}");
         first = first.filter(|row| !not_known || row.1.likely >= WORTH);
         if !not_known {
             first = first.or(colder);
@@ -511,12 +528,31 @@ impl Estimates {
             None if of < WORTH => {
                 format!("it has {}: too little for a lever", bytes(self.seen.peak.bytes as f64))
             }
+            None if self.left_out().is_some() => "what levers may bring is not known".into(),
             None if ranked.iter().any(|row| is_known(row)) => format!(
                 "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
                 WORTH * 100.0
             ),
             None => "no lever may help, by what was seen".into(),
         }
+    }
+
+    /// That much of the memory is in processes that were not looked into, if so.
+    fn left_out(&self) -> Option<String> {
+        let peak = &self.seen.peak;
+        let (pid, one) = self.looked_into?;
+        let one = one.min(peak.bytes);
+        let other = match peak.largest {
+            largest if largest == pid => String::new(),
+            largest => format!(": pagemill advise -p {largest} looks into the largest"),
+        };
+        ((peak.bytes - one) as f64 >= peak.bytes as f64 * WORTH).then(|| {
+            let [one, all] = [one, peak.bytes].map(|size| bytes(size as f64));
+            format!(
+                "looked into only one of {} processes, which has {one} of {all}{other}",
+                peak.processes
+            )
+        })
     }
 
     /// That it is not known how much is free, why, and what tells it: no share is made of that.
@@ -915,6 +951,31 @@ mod tests {
         (glance.seen.recorded, glance.not_again) = (true, None);
         let way = "bring: pagemill record --with heap,hugepages --heap none -- sh tells; ";
         assert!(glance.conclusion().contains(way), "{}", glance.conclusion());
+    }
+
+    /// Of a parent of 96 KiB, whose three children held 150 MiB, "no lever may bring 5 % of its memory".
+    #[test]
+    fn what_lies_in_children_that_were_not_looked_into_is_said() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let (bytes, largest) = (150 << 20, Pid(9));
+        let look = Memory { bytes, anonymous: 1 << 20, processes: 4, largest, ..Memory::default() };
+        let seen = RunObservation { lives: true, ..RunObservation::of(vec![look]) };
+        let mut glance = Estimates::of("it".into(), seen, &target, Vec::new());
+        glance.levers.clear();
+        let mut told = |looked_into| {
+            glance.looked_into = looked_into;
+            glance.conclusion()
+        };
+        let says = "what levers may bring is not known; looked into only one of 4 processes, which has 96.0 KiB of \
+                    150.0 MiB: pagemill advise -p 9 looks into the largest; ";
+        assert!(
+            told(Some((Pid(7), 96 << 10))).starts_with(says),
+            "{}",
+            told(Some((Pid(7), 96 << 10)))
+        );
+        let largest = told(Some((Pid(9), 50 << 20)));
+        assert!(largest.contains("has 50.0 MiB of 150.0 MiB; nothing"), "{largest}");
+        assert!(!told(Some((Pid(7), 149 << 20))).contains("looked into"));
     }
 
     /// A recording of 188 MiB without accesses was told that its memory is small.
