@@ -58,9 +58,10 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
         took = Some(Finding {
             subject: "faults",
             text: format!(
-                "page faults took {} of {}, most of it {cause}: {what}",
+                "page faults took {} of {}, {}: {what}",
                 time(all),
                 time(whole),
+                led("it", view, cause),
             ),
             evidence: format!(
                 "{} faults, {} of the time of one thread{}",
@@ -134,7 +135,8 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
     let text = match (faults, bursts) {
         (0, _) => format!(
             "page faults may explain stalls of {length}: in {stretches} a thread spent half or more in faults that \
-             took less each, most of it {cause}{copied}: {what}"
+             took less each, {}{copied}: {what}",
+            led("it", view, cause)
         ),
         (faults, bursts) => {
             let beside = match bursts {
@@ -144,8 +146,9 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
                 }
             };
             format!(
-                "page faults explain stalls of {length}: {faults} of them took that long or longer{beside}; most of \
-                 the time in faults was {cause}{copied}: {what}"
+                "page faults explain stalls of {length}: {faults} of them took that long or longer{beside}; \
+                 {}{copied}: {what}",
+                led("the time in faults was", view, cause)
             )
         }
     };
@@ -164,6 +167,23 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
         stake: Stake::Time(took),
         share: (took.0 as f64 / view.duration.0.max(1) as f64).min(1.0),
     })
+}
+
+/// What most of the time went into, or, where nothing took half of it, what took most and what came next. The kind of
+/// the faults says it of some, and of others what the slow ones' time went into.
+fn led(of: &str, view: &FaultView, cause: &str) -> String {
+    let parts = parts(&view.slow);
+    let named = parts.iter().any(|(_, name, _)| *name == cause);
+    match parts[..] {
+        [(_, first, most), (_, second, next), ..]
+            if named && most.saturating_mul(2) <= view.slow.time.0 =>
+        {
+            let [most, next] =
+                [most, next].map(|time| percent(time as f64 / view.slow.time.0.max(1) as f64));
+            format!("{most} of {of} {first} and {next} {second}")
+        }
+        _ => format!("most of {of} {cause}"),
+    }
 }
 
 /// That much of the time went into copies after a fork, where something else took more.
@@ -285,18 +305,37 @@ fn first_from_a_file(view: &FaultView) -> bool {
     })
 }
 
-/// What most of the slow faults' time went into.
-fn part(slow: &Slow) -> Option<(&'static str, u64)> {
-    let parts = [
-        ("compaction", slow.compaction.0),
-        ("reclaim", slow.reclaim.0),
-        ("zeroing", slow.clearing.0),
-        ("host", slow.cold.0),
-        ("locks", slow.locks.0),
-        ("cpu", slow.cpu.0),
-        (if slow.waits_known { "lookup" } else { "waiting" }, slow.remainder().0),
+/// What the slow faults' time went into, what took most first: a word, how a sentence has it, and ns.
+fn parts(slow: &Slow) -> Vec<(&'static str, &'static str, u64)> {
+    let rest = match slow.waits_known {
+        true => ("lookup", "lookup and allocation", slow.remainder().0),
+        false => ("waiting", "lookup, allocation and waiting for locks", slow.remainder().0),
+    };
+    let mut parts = vec![
+        rest,
+        ("cpu", "waiting for a CPU that others had", slow.cpu.0),
+        ("locks", "waiting for locks of the kernel", slow.locks.0),
+        ("host", "waiting for memory that the host had to find first", slow.cold.0),
+        ("zeroing", "zeroing and mapping new pages", slow.clearing.0),
+        ("reclaim", "reclaim of memory", slow.reclaim.0),
+        ("compaction", "compaction of memory for huge pages", slow.compaction.0),
     ];
-    parts.into_iter().max_by_key(|(_, time)| *time).filter(|(_, time)| *time > 0)
+    parts.retain(|(.., time)| *time > 0);
+    parts.sort_by_key(|(.., time)| std::cmp::Reverse(*time));
+    parts
+}
+
+/// What advice is for: what most of the slow faults' time went into. Waiting for a CPU is nothing of memory's, and
+/// hides what is where it took less than half.
+fn part(slow: &Slow) -> Option<(&'static str, u64)> {
+    let parts = parts(slow);
+    let small = |time: u64| time.saturating_mul(2) <= slow.time.0;
+    let others = parts.iter().find(|(part, ..)| *part != "cpu");
+    let first = match parts.first() {
+        Some(("cpu", _, time)) if small(*time) => others.or(parts.first()),
+        first => first,
+    };
+    first.map(|(part, _, time)| (*part, *time))
 }
 
 /// Whether that is one of pagemill's own libraries, whose first pages may have to be read at the start: no fault of the

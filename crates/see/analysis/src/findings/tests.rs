@@ -541,6 +541,34 @@ fn what_pagemill_s_own_library_took_to_load_is_no_finding() {
     assert!(!subjects("/usr/lib/pagemill/libpagemill_heap.so").contains(&"tail"));
 }
 
+/// "Most of it waiting for a CPU that others had: it is no lever's of memory" was said of 48 %.
+#[test]
+fn what_took_less_than_half_is_not_most_and_does_not_hide_what_is_of_memory() {
+    let setup = FaultSetup { details: true, ..FaultSetup::default() };
+    let text = |cpu: u64| {
+        let Event::Fault(mut one) = fault(600_000_000, 100_000_000, 0) else { unreachable!() };
+        one.waited = Some(Nanos(cpu));
+        one.locks = Some(Nanos(0));
+        one.after_allocation = Some(Nanos(40_000_000));
+        let mut fold = FaultFold::new(&setup, Nanos(0));
+        fold.event(&Event::Fault(one));
+        fold.event(&counted(1_000_000_000, 100_000_000, 1));
+        let view = fold.view();
+        let found =
+            conclude(&RecordedViews { faults: Some((&setup, &view)), ..RecordedViews::default() })
+                .findings;
+        found.into_iter().find(|finding| finding.subject == "faults").unwrap().text
+    };
+    let both = text(48_000_000);
+    let says = ", 48 % of it waiting for a CPU that others had and 40 % zeroing and mapping new pages: at pages of";
+    assert!(both.contains(says), "{both}");
+    let most = text(58_000_000);
+    assert!(
+        most.contains(", most of it waiting for a CPU that others had: it is no lever's"),
+        "{most}"
+    );
+}
+
 /// Of a program whose file was read for the first time it was said that the working set does not fit.
 #[test]
 fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
