@@ -178,7 +178,11 @@ impl Advice {
         let told = self.judgement.perhaps.map(|(arm, _)| arm);
         let perhaps = self.judgement.perhaps.map(|(arm, aim)| self.perhaps(&levers, arm, aim));
         let known = self.known(&levers, told);
-        let open = [perhaps, open].into_iter().flatten().collect();
+        let mut open: Vec<String> = [perhaps, open].into_iter().flatten().collect();
+        if self.interrupted.is_some() && open.is_empty() {
+            let short = "what was tried had no time to tell".to_owned();
+            open.push(self.unlikely().unwrap_or(short));
+        }
         let mut text = verdict(&known, open, self.too_noisy(), self.options.worth);
         if !self.undecided() {
             text.extend(self.unlikely().map(|unlikely| format!(" ({unlikely})")));
@@ -1037,3 +1041,8 @@ mod tests {
         assert!(!helps && undecided && text.contains(": undecided: "), "{text}");
     }
 }
+        // "No lever that could matter can be tried" was said above a table of five that were undecided.
+        let mut advice = advice(&runs, &[(State::NoTime, &[(120.0, 1.4), (121.0, 1.4)])]);
+        advice.interrupt(2);
+        let says = advice.conclusion();
+        assert!(says.contains("undecided: ") && !says.contains("no lever that could"), "{says}");
