@@ -186,6 +186,7 @@ impl Advice {
         let mut text = verdict(&known, open, self.too_noisy(), self.options.worth);
         if !self.undecided() {
             text.extend(self.unlikely().map(|unlikely| format!(" ({unlikely})")));
+            text.extend(known.open.then(|| self.time_not_told()).flatten());
         }
         if let Some((arm, aim)) = self.judgement.over_bound.filter(|(arm, _)| told != Some(*arm)) {
             text.push_str("; ");
@@ -244,13 +245,36 @@ impl Advice {
         let (noise, quantity) = self.runs(&levers).loudest(&self.criteria())?;
         let worth = self.options.worth;
         Some(format!(
-            "runs of the same differ by {:.0} % in {}: to tell {} takes about {:.0} runs of each (a fixed seed and \
-             input, or a quieter machine, make it fewer)",
+            "runs of the same differ by {:.0} % in {}: too much to tell {}{LESSEN}",
             noise * 100.0,
             if quantity == Quantity::Mean { "memory" } else { "time" },
             part(worth),
-            runs_to_tell(worth, noise)
         ))
+    }
+
+    /// Where memory tells and is what is wanted, too: that no lever lowers it, and that of time nothing can be told.
+    fn time_not_told(&self) -> Option<String> {
+        let aims = self.criteria().goal.aims();
+        let timed = aims.iter().any(|aim| matches!(aim, Aim::Time { .. }));
+        let levers = self.levers();
+        let runs = self.runs(&levers);
+        let noise = runs.judged_noise().filter(|_| timed && aims.contains(&Aim::Memory))?;
+        let worth = self.options.worth;
+        (runs_to_tell(worth, noise) > MANY_RUNS).then(|| {
+            let lower = |arm: usize| {
+                let change = runs.change(arm, Quantity::Mean);
+                change.is_some_and(|change| change.low < 1.0 - worth)
+            };
+            let memory = match (0..levers.len()).any(lower) {
+                true => "",
+                false => "memory is no lower under any; ",
+            };
+            format!(
+                "; {memory}runs of the same differ by {:.0} % in time: too much to tell {} of that{LESSEN}",
+                noise * 100.0,
+                part(worth)
+            )
+        })
     }
 
     /// What is known of the levers of which enough was seen, but for this one. One that breaks the command is not
@@ -701,6 +725,10 @@ impl Advice {
     }
 }
 
+/// What makes noise less.
+const LESSEN: &str = " (a fixed seed and input, longer runs, or a quieter machine would lessen it)";
+/// Nobody waits for so many runs of each.
+const MANY_RUNS: f64 = 50.0;
 /// What those are called that could not matter, or cannot be tried.
 const NOT_TRIED: &str = "not tried";
 
@@ -1015,11 +1043,24 @@ mod tests {
             noisy.undecided() && says.starts_with("undecided: runs of the same differ by "),
             "{says}"
         );
-        assert!(says.contains(" in memory: to tell 5 % takes about "), "{says}");
+        assert!(
+            says.contains(" in memory: too much to tell 5 % (a fixed seed and input, "),
+            "{says}"
+        );
         assert!(says.contains("; the lever that was tried is not shown to help by 5 %"), "{says}");
         // Whoever differs by little is judged.
         let calm = super::tests::advice(&[(100.0, 1.0); 5], &[(State::Tried, &[(100.0, 1.0); 3])]);
         assert!(!calm.undecided(), "{}", calm.conclusion());
+        // Where memory tells, noise in time leaves nothing open: one had exit status 0 there, and another 2.
+        let times = [0.2, 1.0, 0.4, 1.9, 0.7].map(|time| (100.0, time));
+        let lever = [0.3, 1.2, 0.6].map(|time| (100.0, time));
+        let told = super::tests::advice(&times, &[(State::Tried, &lever)]);
+        let says = told.conclusion();
+        assert!(!told.undecided() && !says.contains("undecided"), "{says}");
+        assert!(
+            says.contains("; memory is no lower under any; runs of the same differ by "),
+            "{says}"
+        );
         // 2.6 standard errors of the medians of so many are 5 %.
         assert_eq!(runs_to_tell(0.05, 0.1), 90.0);
     }
@@ -1039,10 +1080,10 @@ mod tests {
         assert!(text.contains("not tried before that\n"), "{text}");
         let (helps, undecided, text) = told(&noisy);
         assert!(!helps && undecided && text.contains(": undecided: "), "{text}");
-    }
-}
         // "No lever that could matter can be tried" was said above a table of five that were undecided.
         let mut advice = advice(&runs, &[(State::NoTime, &[(120.0, 1.4), (121.0, 1.4)])]);
         advice.interrupt(2);
         let says = advice.conclusion();
         assert!(says.contains("undecided: ") && !says.contains("no lever that could"), "{says}");
+    }
+}

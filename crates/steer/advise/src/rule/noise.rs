@@ -18,7 +18,13 @@ impl Runs<'_> {
             }
             Aim::Time { .. } => Some((self.judged_noise()?, self.time())),
         };
-        let all = criteria.goal.aims().iter().filter_map(noise);
+        // Where memory tells, and is wanted, noise in time leaves nothing open: that is said beside.
+        let wanted = criteria.goal.aims();
+        let told = |aim: &Aim| *aim == Aim::Memory && noise(aim).is_some_and(|(it, _)| it <= LOUD);
+        if wanted.iter().any(told) {
+            return None;
+        }
+        let all = wanted.iter().filter_map(noise);
         all.filter(|(noise, _)| *noise > LOUD).max_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
