@@ -1,10 +1,11 @@
 //! What a session says: as text, as JSON, as a page.
 
+mod json;
+
 use pagemill_model::units;
 use pagemill_report::draw::chart::{Bar, BarChart};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
-use serde_json::{Map, Value, json};
 
 use crate::arm::{Arm, State, given_up};
 use crate::count::Count;
@@ -618,72 +619,6 @@ impl Advice {
         (!parts.is_empty()).then(|| format!("{}{less}", parts.join(", ")))
     }
 
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let levers = self.levers();
-        let runs = self.runs(&levers);
-        let named = |(arm, aim): (usize, Aim)| {
-            json!({
-                "lever": self.arms[arm].lever.name(),
-                "aim": if aim == Aim::Memory { "memory" } else { "time" },
-            })
-        };
-        let time = COLUMNS.iter().find(|(quantity, ..)| *quantity == self.judgement.time);
-        let arms = self.arms.iter().enumerate();
-        json!({
-            "command": self.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
-            "helps": self.helps(),
-            "undecided": self.undecided(),
-            "interrupted": self.interrupted.is_some(),
-            "choice": self.judgement.choice.map(named),
-            "nearest": self.judgement.nearest.map(named),
-            "use": self.command(),
-            "conclusion": self.conclusion(),
-            "modelled": self.colder(),
-            "time": time.map(|(.., name)| *name),
-            "worth": self.options.worth,
-            "slower": self.options.slower,
-            "seed": self.options.seed,
-            "runs": self.runs,
-            "batch": self.batch,
-            "seconds": self.took.as_secs_f64(),
-            "seen": self.seen.json(self.live()),
-            "base": { "runs": self.base.len(), "medians": medians(&runs, None), "counted": counted(&runs, None) },
-            "levers": arms.map(|(number, arm)| self.lever_json(&runs, number, arm)).collect::<Vec<_>>(),
-            "notes": self.notes,
-        })
-    }
-
-    fn lever_json(&self, runs: &Runs<'_>, number: usize, arm: &Arm) -> Value {
-        let change = |quantity| {
-            let change = runs.change(number, quantity)?;
-            let (low, high) = change.interval().unzip();
-            Some(json!({ "ratio": change.ratio, "low": low, "high": high }))
-        };
-        let changes: Map<String, Value> = COLUMNS
-            .iter()
-            .map(|(quantity, _, name)| ((*name).to_owned(), json!(change(*quantity))))
-            .collect();
-        json!({
-            "lever": arm.lever.name(),
-            "what": arm.lever.what(),
-            "needs": arm.lever.needs(),
-            "state": state(arm),
-            "why": self.why(runs, number),
-            "estimate": {
-                "memory": arm.estimate.memory,
-                "likely": arm.estimate.likely,
-                "time": arm.estimate.time,
-                "why": arm.estimate.why,
-            },
-            "runs": arm.runs.len(),
-            "medians": medians(runs, Some(number)),
-            "counted": counted(runs, Some(number)),
-            "changes": changes,
-            "command": arm.start.as_ref().map(|start| start.line(&self.words)),
-        })
-    }
-
     /// As a page.
     pub fn html(&self) -> String {
         let levers = self.levers();
@@ -795,32 +730,6 @@ const FORMULA: &str = "memory: PSS of the command and all that it starts, each p
 /// What a column is called.
 fn column(quantity: Quantity) -> &'static str {
     COLUMNS.iter().find(|(known, ..)| *known == quantity).map_or("", |(_, name, _)| name)
-}
-
-/// The medians of an arm by the name of the quantity.
-fn medians(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
-    let value = |quantity| json!(runs.median(arm, quantity));
-    COLUMNS.iter().map(|(quantity, _, name)| ((*name).to_owned(), value(*quantity))).collect()
-}
-
-/// The medians of what is counted beside, where it is.
-fn counted(runs: &Runs<'_>, arm: Option<usize>) -> Map<String, Value> {
-    let value = |what: &Count| {
-        Some((what.name().to_owned(), json!(runs.median(arm, Quantity::Counted(*what))?)))
-    };
-    Count::ALL.iter().filter_map(value).collect()
-}
-
-/// What became of a lever, in a word.
-fn state(arm: &Arm) -> &'static str {
-    match &arm.state {
-        State::Tried => "tried",
-        State::Out => "out",
-        State::NoTime => "no-time",
-        State::NotTried(_) => "not-tried",
-        State::Breaks(_) => "breaks",
-        State::Starves(_) => "starves",
-    }
 }
 
 #[cfg(test)]
@@ -955,7 +864,10 @@ mod tests {
         assert!(!once.contains('[') && once.contains("-1.0 % (one run)"), "{text}");
         let levers = &advice.json()["levers"];
         let mean = |lever: usize| levers[lever]["changes"]["memory_mean"].clone();
-        assert_eq!((mean(1)["low"].clone(), mean(1)["high"].clone()), (Value::Null, Value::Null));
+        assert_eq!(
+            (mean(1)["low"].clone(), mean(1)["high"].clone()),
+            (serde_json::Value::Null, serde_json::Value::Null)
+        );
         assert!(mean(1)["ratio"].is_f64() && mean(0)["low"].is_f64(), "{levers:#}");
     }
 
@@ -1004,7 +916,10 @@ mod tests {
         let conclusion = advice.conclusion();
         let says = "does not help by 5 %: use the command as it is; one arena brings 4.0 % less memory in the mean";
         assert!(conclusion.contains(says) && conclusion.ends_with("(--worth)"), "{conclusion}");
-        assert_eq!(advice.json()["nearest"], json!({ "lever": "one arena", "aim": "memory" }));
+        assert_eq!(
+            advice.json()["nearest"],
+            serde_json::json!({ "lever": "one arena", "aim": "memory" })
+        );
         assert!(!advice.helps() && !advice.undecided());
     }
 
