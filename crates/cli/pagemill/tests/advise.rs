@@ -978,9 +978,11 @@ fn a_recording_of_accesses_tells_what_slower_memory_would_cost() {
     // With 2 pages all come back; with 17 those that are used all the time do not, once no interval has all of them.
     assert_eq!(of(0, "come_back"), 7.0 * 272.0 + 56.0 * 16.0);
     assert_eq!(of(3, "come_back"), 7.0 * 272.0 + 16.0);
+    // How often those 16 come back within an interval is not known where there is no room for them.
+    assert!((0..3).all(|at| points[at]["zram_times"].is_null()), "{slower:#}");
     for at in 1..8 {
-        assert!(of(at, "zram_times") <= of(at - 1, "zram_times"), "{slower:#}");
-        assert!(of(at, "zram_times_least") <= of(at, "zram_times"), "{slower:#}");
+        assert!(at < 4 || of(at, "zram_times") <= of(at - 1, "zram_times"), "{slower:#}");
+        assert!(at < 3 || of(at, "zram_times_least") <= of(at, "zram_times"), "{slower:#}");
         assert!(of(at, "tier_times") <= of(at - 1, "tier_times") * 1.001, "{slower:#}");
     }
     // Who holds it: each page once, and of what is touched in the first half alone all is unused.

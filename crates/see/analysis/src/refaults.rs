@@ -74,6 +74,8 @@ pub struct RefaultFold {
     /// Pages by the interval in which they were touched last.
     counts: Counts,
     least: LeastFold,
+    /// Pages that each interval touched.
+    widths: Vec<u64>,
     view: RefaultView,
 }
 
@@ -91,12 +93,15 @@ pub struct RefaultView {
     pub least: BTreeMap<u64, u64>,
     /// How many intervals those are.
     pub steady: u64,
+    /// Pages that one of them touched, the most: how often a page of an interval comes back within it is not recorded,
+    /// so of a smaller memory it is not told what comes back at the most.
+    pub widest: u64,
     /// Touches that were left out: there are more than are looked at.
     pub left_out: u64,
 }
 
 impl RefaultView {
-    /// Touches that come back to a fast memory of so many pages, at the most.
+    /// Touches that come back to a fast memory of so many pages, at the most, an interval's to a page taken as one.
     pub fn come_back(&self, pages: u64) -> u64 {
         beyond(&self.needs, pages)
     }
@@ -157,6 +162,7 @@ impl RefaultFold {
             }
         }
         self.counts.push(older);
+        self.widths.push(older);
         self.view.intervals += 1;
     }
 }
@@ -172,7 +178,9 @@ impl Fold for RefaultFold {
 
     fn view(&self) -> RefaultView {
         let (least, steady) = self.least.second_half();
-        RefaultView { pages: self.last.len() as u64, least, steady, ..self.view.clone() }
+        let settled = self.widths.iter().rev().take(steady as usize);
+        let widest = settled.copied().max().unwrap_or(0);
+        RefaultView { pages: self.last.len() as u64, least, steady, widest, ..self.view.clone() }
     }
 }
 
@@ -215,6 +223,7 @@ mod tests {
         let mut rows = vec![(7, (0..1000).collect::<Vec<u64>>())];
         rows.extend((0..40).map(|_| (7, (900..960).collect())));
         let view = view(&rows);
+        assert_eq!(view.widest, 60, "settled");
         assert_eq!((view.come_back(500), view.surely_come_back(500)), (60, 0));
         assert_eq!((view.come_back(60), view.surely_come_back(60)), (60, 0));
         assert_eq!((view.come_back(54), view.surely_come_back(54)), (2400, view.steady * 6));
