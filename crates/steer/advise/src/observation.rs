@@ -86,6 +86,10 @@ pub struct Bounds {
     pub high: u64,
 }
 
+/// What has rested for a second, or for a quarter of the run, is cold.
+const RESTED: f64 = 1.0;
+const RESTED_PART: f64 = 0.25;
+
 impl RunObservation {
     /// Of looks at a run.
     pub fn of(looks: Vec<Memory>) -> Self {
@@ -102,9 +106,10 @@ impl RunObservation {
     }
 
     /// What was not accessed and is data: what malloc could give back, or the kernel take at once, nobody needs to keep
-    /// elsewhere. Of a sample it is all of the rest at the most.
+    /// elsewhere. Of a sample it is all of the rest at the most. What rested for a moment only says nothing.
     pub fn cold_data(&self) -> Option<Cold> {
-        let cold = self.cold?;
+        let cold =
+            self.cold.filter(|cold| cold.seconds >= RESTED.min(self.seconds * RESTED_PART))?;
         let returnable = self.asked().map_or(0, |malloc| malloc.returnable);
         let free = returnable.saturating_add(self.peak.lazy_free);
         let less = |bytes: u64| bytes.saturating_sub(free);
@@ -500,6 +505,17 @@ mod tests {
         assert!(half.given_back("").unknown, "it was read early, and memory came after that");
         let unknown = RunObservation { malloc: None, ..busy };
         assert!(unknown.other_malloc(true).likely > unknown.other_malloc(false).likely);
+    }
+
+    /// "100 % of its memory could live in slower memory" was said of what had rested for 37 ms.
+    #[test]
+    fn what_rested_for_a_moment_is_not_called_cold() {
+        let cold = |seconds: f64, rested: f64| {
+            let cold = Some(Cold { bytes: 50 << 20, seconds: rested, range: None });
+            RunObservation { cold, seconds, ..seen(100 << 20, 0) }.cold_data().is_some()
+        };
+        let told = [(0.9, 0.037), (0.9, 0.3), (40.0, 0.6), (40.0, 1.1), (4.0, 0.226)];
+        assert_eq!(told.map(|(run, rested)| cold(run, rested)), [false, true, false, true, false]);
     }
 
     /// Of `true`, which no look saw, it said that it had "0 B at its highest: anonymous 0 B".
