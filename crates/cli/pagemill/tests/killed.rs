@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 const KILLED: &str = include_str!("programs/killed.c");
 const PARTED: &str = include_str!("programs/parted.c");
+const EXECUTED: &str = include_str!("programs/executed.c");
 
 /// Who of us is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -210,4 +211,21 @@ fn and_a_helper_with_the_tracer() {
     ends_as_ever(&[&[Tracer, Mapper], &[Tracer, Injector]], (0..12).map(|at| 90 + 97 * at));
     let who: [&[Who]; 2] = [&[Tracer, Injector, Mapper], &[Recorder, Tracer, Mapper, Injector]];
     ends_as_ever(&who, (0..6).map(|at| 60 + 151 * at));
+}
+
+/// The mapper made the mappings of the executed program in the memory of the one before, and it ended by SIGSEGV.
+#[test]
+fn while_it_becomes_another_program() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&room, "executed", EXECUTED, &["-O1"]) else { return };
+    if !can_trace(&room) {
+        return;
+    }
+    for at in 0..12 {
+        let run = Run::start(&program, &["60"]);
+        std::thread::sleep(Duration::from_micros(100_000 + 2_370 * at));
+        run.kill(&[Tracer]);
+        let (said, errors) = run.end();
+        assert_eq!(said, "wrong 0\n", "at {at}: {errors}");
+    }
 }

@@ -537,8 +537,9 @@ __attribute__((used)) void mapper(void)
 		struct notification copy = *notification;
 		i64 result = 0;
 		int what = FORWARD;
-		/* Another process of the same filter is the tracer's to answer. */
-		if (is_own(&copy) && take_at_last()) {
+		/* Another process of the same filter is the tracer's to answer; and one that has executed a program
+		 * has memory of its own: its mappings were made here, where it did not see them. */
+		if (is_own(&copy) && same_memory() && take_at_last()) {
 			take_address_limit(1);
 			what = decide(&copy, &result, 0);
 			if (what != FORWARD)
