@@ -25,6 +25,17 @@ const ROUNDED: u64 = 5;
 /// Why a lever on malloc may bring much where it could not be asked.
 pub(crate) const UNKNOWN: &str = "how much malloc keeps free is not known";
 
+/// When a malloc merges pages with holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merging {
+    /// It does not.
+    Never,
+    /// By itself, in time that the program leaves to it.
+    AtRest,
+    /// The kernel does, whatever the program does.
+    AnyTime,
+}
+
 /// What was seen in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunObservation {
@@ -315,7 +326,7 @@ impl RunObservation {
     /// What another malloc may bring: what is free in this one, and a part of what is live for headers and rounding.
     /// Blocks that were mapped by themselves go back when they are freed. One that `merges` gets at pieces of pages for
     /// sure; of others, where it is not known how much is free, half of what may come is likely.
-    pub fn other_malloc(&self, merges: bool) -> Estimate {
+    pub fn other_malloc(&self, merges: Merging) -> Estimate {
         if self.peak.anonymous.saturating_add(self.peak.shared) < LITTLE {
             return self.faster_malloc(merges);
         }
@@ -328,11 +339,11 @@ impl RunObservation {
                 let [pages, pieces, rounded] =
                     [malloc.returnable, malloc.pieces, rounded].map(|size| bytes(size as f64));
                 let gets = match merges {
-                    true if self.works() => {
+                    Merging::AtRest if self.works() => {
                         format!("in pieces {pieces}, of which little is merged until it rests")
                     }
-                    true => format!("in pieces {pieces}"),
-                    false => format!("in pieces {pieces} where it places better"),
+                    Merging::AtRest | Merging::AnyTime => format!("in pieces {pieces}"),
+                    Merging::Never => format!("in pieces {pieces} where it places better"),
                 };
                 let why = format!(
                     "free in whole pages {pages}, {gets}; at most {rounded} of headers and rounding"
@@ -346,11 +357,14 @@ impl RunObservation {
         };
         let likely = match self.asked() {
             // Of two pages that are laid over each other one goes.
-            Some(malloc) if merges && self.works() => self.share(malloc.returnable),
-            Some(malloc) if merges => self.share(malloc.returnable + malloc.pieces / 2),
-            Some(malloc) => self.share(malloc.returnable),
-            None if merges => most.memory,
-            None => most.memory / 2.0,
+            Some(malloc)
+                if merges == Merging::Never || merges == Merging::AtRest && self.works() =>
+            {
+                self.share(malloc.returnable)
+            }
+            Some(malloc) => self.share(malloc.returnable + malloc.pieces / 2),
+            None if merges == Merging::Never => most.memory / 2.0,
+            None => most.memory,
         };
         // Little of the time goes to a malloc that has little of the memory: what is mapped by itself is not its.
         let part = self.known().map_or(1.0, |malloc| malloc.heap as f64 / anonymous.max(1) as f64);
@@ -359,11 +373,11 @@ impl RunObservation {
 
     /// What another malloc may bring to a program that holds little: time alone, for it may allocate and free all the
     /// time. One that `merges` takes more of that.
-    fn faster_malloc(&self, merges: bool) -> Estimate {
+    fn faster_malloc(&self, merges: Merging) -> Estimate {
         let little = "it has less than 4 MiB that malloc could hold";
         // Who hardly computes wins nothing by a faster one.
         let computes = self.user > self.seconds * COMPUTES;
-        match computes && !merges {
+        match computes && merges == Merging::Never {
             true => Estimate::up_to(0.0, 1.0, format!("{little}; it may allocate often"))
                 .likely_time(0.0),
             false => Estimate::nothing(little),
@@ -467,16 +481,17 @@ mod tests {
     #[test]
     fn what_is_little_can_bring_nothing() {
         assert_eq!(seen(LITTLE - 1, 0).more_huge_pages().time, 0.0);
-        assert_eq!(seen(LITTLE - 1, 0).other_malloc(true).memory, 0.0);
+        assert_eq!(seen(LITTLE - 1, 0).other_malloc(Merging::AtRest).memory, 0.0);
         // Of malloc and free a million times a second another malloc takes less; who sleeps has nothing to gain.
-        let times = |user: f64, merges: bool| {
+        let times = |user: f64, merges: Merging| {
             let seen = RunObservation { seconds: 1.0, user, ..seen(LITTLE - 1, 0) };
             seen.other_malloc(merges).time
         };
-        assert_eq!([times(0.9, false), times(0.9, true), times(0.01, false)], [1.0, 0.0, 0.0]);
+        let [never, rests] = [Merging::Never, Merging::AtRest];
+        assert_eq!([times(0.9, never), times(0.9, rests), times(0.01, never)], [1.0, 0.0, 0.0]);
         assert!(seen(LITTLE * 2, 0).more_huge_pages().time > 0.0);
         assert_eq!(seen(LITTLE * 2, LITTLE + 1).more_huge_pages().time, 0.0);
-        assert!(seen(LITTLE * 2, 0).other_malloc(true).memory > 0.9);
+        assert!(seen(LITTLE * 2, 0).other_malloc(Merging::AtRest).memory > 0.9);
         assert_eq!(RunObservation::default().share(1), 1.0, "nothing seen is no division by zero");
     }
 
@@ -491,20 +506,32 @@ mod tests {
             pages(&busy) < 0.01 && busy.given_back("").memory > 0.9,
             "it may be more while it works"
         );
-        assert!(busy.other_malloc(false).likely < 0.01 && busy.other_malloc(true).likely > 0.35);
+        assert!(
+            busy.other_malloc(Merging::Never).likely < 0.01
+                && busy.other_malloc(Merging::AtRest).likely > 0.35
+        );
         let rests = RunObservation { user: 0.1, ..busy.clone() };
         assert!(rests.given_back("").memory < 0.01, "it is as it was seen most of the time");
         // A heap that was small when it was asked tells nothing of what came.
         let early = RunObservation { malloc: Some(MallocFree { heap: 1 << 20, ..free }), ..rests };
-        assert!(early.given_back("").memory > 0.9 && early.other_malloc(false).likely > 0.4);
+        assert!(
+            early.given_back("").memory > 0.9 && early.other_malloc(Merging::Never).likely > 0.4
+        );
         // "Early trim may bring up to 63 %" was said where 700 KiB were free in whole pages.
         let full = Readings { times: 2, last: 0.5, anonymous: 99 << 20, ..Readings::default() };
         let read = RunObservation { readings: full, ..busy.clone() };
         assert!(read.given_back("").memory < 0.02 && !read.given_back("").unknown);
         let half = RunObservation { readings: Readings { anonymous: 50 << 20, ..full }, ..read };
         assert!(half.given_back("").unknown, "it was read early, and memory came after that");
+        // Of a server that never rests the kernel merges pages, and the heap does not.
+        let server = RunObservation { lives: true, ..busy.clone() };
+        assert!(server.other_malloc(Merging::AtRest).likely < 0.01);
+        assert!(server.other_malloc(Merging::AnyTime).likely > 0.35);
         let unknown = RunObservation { malloc: None, ..busy };
-        assert!(unknown.other_malloc(true).likely > unknown.other_malloc(false).likely);
+        assert!(
+            unknown.other_malloc(Merging::AtRest).likely
+                > unknown.other_malloc(Merging::Never).likely
+        );
     }
 
     /// "100 % of its memory could live in slower memory" was said of what had rested for 37 ms.

@@ -79,11 +79,19 @@ fn accesses_sentence(state: &State, meta: &Meta) -> Option<Sentence> {
     Some(Sentence { text, alert: false })
 }
 
+/// What merges pages with holes: the heap by itself takes the time of a program that rests.
+fn merger(rests: bool) -> &'static str {
+    if rests {
+        "pagemill run --heap compact merges such pages"
+    } else {
+        "pagemill run --heap compact merges such pages once it rests, with --ksm at any time"
+    }
+}
+
 /// What merges pages with holes, and whether it still does.
 fn merging(sample: &HeapSample, all: u64, rests: bool) -> String {
     if !sample.config.as_deref().is_some_and(prepare::compacts) {
-        let when = if rests { "" } else { " once it rests" };
-        return format!("; pagemill run --heap compact merges such pages{when}");
+        return format!("; {}", merger(rests));
     }
     let mergeable = sample.mergeable.map(|bytes| bytes.0);
     match (mergeable, sample.stopped_by.as_deref()) {
@@ -133,22 +141,17 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
         let (whole, pieces) = (bytes(malloc.malloc_returnable), bytes(malloc.malloc_pieces));
         let kept = whole.saturating_add(pieces).min(all);
         if kept as f64 >= PART * all as f64 {
-            let lever = match whole >= pieces {
+            let (place, lever) = match whole >= pieces {
                 true if is_glibc && rests(state) => {
-                    "in whole pages: pagemill run --trim has it give them back"
+                    ("whole pages: ", "pagemill run --trim has it give them back")
                 }
                 true if is_glibc => {
-                    "in whole pages, and it does not rest: pagemill run --heap compact"
+                    ("whole pages, and it does not rest: ", "pagemill run --heap compact")
                 }
-                true => "in whole pages, which it gives back later, if at all",
-                false if rests(state) => {
-                    "in pieces of pages: pagemill run --heap compact merges such pages"
-                }
-                false => {
-                    "in pieces of pages: pagemill run --heap compact merges such pages once it rests"
-                }
+                true => ("whole pages, ", "which it gives back later, if at all"),
+                false => ("pieces of pages: ", merger(rests(state))),
             };
-            text += &format!(", {} of it free in {name}, most {lever}", size(kept));
+            text += &format!(", {} of it free in {name}, most in {place}{lever}", size(kept));
             return Some(Sentence { text, alert: true });
         }
     }

@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Distributed;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::RunObservation;
+use crate::observation::{Merging, RunObservation};
 
 /// An allocator of the distribution.
 pub struct Preloaded(pub &'static Distributed);
@@ -21,7 +21,7 @@ impl Lever for Preloaded {
     fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.allocator {
             Some(has) if has.name() == self.0.name => Estimate::nothing("it has it as it is"),
-            _ => seen.other_malloc(false),
+            _ => seen.other_malloc(Merging::Never),
         }
     }
 }

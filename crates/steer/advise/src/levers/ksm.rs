@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
 use crate::levers::plain::ON_IT;
-use crate::observation::RunObservation;
+use crate::observation::{Merging, RunObservation};
 
 /// `run --ksm`.
 pub struct Ksm;
@@ -40,7 +40,7 @@ impl Lever for Ksm {
         }
         match seen.allocator {
             Some(Allocator::Pagemill) => Estimate::nothing(ON_IT),
-            _ => seen.other_malloc(true),
+            _ => seen.other_malloc(Merging::AnyTime),
         }
     }
 }

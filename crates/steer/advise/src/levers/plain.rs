@@ -3,7 +3,7 @@
 use pagemill_launch::allocator::Allocator;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::RunObservation;
+use crate::observation::{Merging, RunObservation};
 
 /// Who runs on that heap.
 pub const PLAIN: Allocator = Allocator::Other("pagemill's heap, which does not compact here");
@@ -27,7 +27,7 @@ impl Lever for Plain {
     fn estimate(&self, seen: &RunObservation) -> Estimate {
         match seen.allocator {
             Some(PLAIN | Allocator::Pagemill) => Estimate::nothing(ON_IT),
-            _ => seen.other_malloc(false),
+            _ => seen.other_malloc(Merging::Never),
         }
     }
 }

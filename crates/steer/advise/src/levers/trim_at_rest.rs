@@ -4,7 +4,7 @@ use pagemill_launch::allocator::Allocator;
 use pagemill_launch::library;
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::observation::{RunObservation, UNKNOWN, bytes};
+use crate::observation::{Merging, RunObservation, UNKNOWN, bytes};
 
 /// A command that rests for less in all, seconds, is not noticed to rest.
 const REST: f64 = 0.4;
@@ -46,7 +46,7 @@ fn at_rest(seen: &RunObservation) -> Estimate {
             format!("glibc's malloc has {whole} free in whole pages"),
         );
     }
-    let other = seen.other_malloc(false);
+    let other = seen.other_malloc(Merging::Never);
     let why = match other.memory {
         0.0 => other.why,
         _ => UNKNOWN.into(),
