@@ -53,9 +53,12 @@ impl Flags {
     pub const SHARED_MEMORY: u64 = 1 << 14;
     /// Was in swap.
     pub const SWAP: u64 = 1 << 15;
+    /// The thread slept after the last page was allocated, for no lock of the kernel: somebody else answers the fault,
+    /// by userfaultfd for example.
+    pub const SLEPT: u64 = 1 << 16;
 
     /// Names of the bits, from the lowest.
-    pub const NAMES: [&str; 16] = [
+    pub const NAMES: [&str; 17] = [
         "write",
         "protection",
         "execute",
@@ -72,6 +75,7 @@ impl Flags {
         "file",
         "shared-memory",
         "swap",
+        "slept",
     ];
 
     /// Whether all of `bits` are set.

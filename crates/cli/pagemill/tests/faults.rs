@@ -276,6 +276,73 @@ fn stalls_of_many_short_faults_are_explained_by_them() {
     }
 }
 
+/// Touches pages that another thread fills by userfaultfd 20 ms after it was asked.
+const ANSWERED: &str = r#"
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int answers;
+static void *answer(void *unused) {
+    static char page[4096];
+    struct uffd_msg asked;
+    while (read(answers, &asked, sizeof asked) == sizeof asked) {
+        usleep(20000);
+        struct uffdio_copy copy = {
+            .dst = asked.arg.pagefault.address & ~4095ul, .src = (unsigned long)page, .len = 4096 };
+        ioctl(answers, UFFDIO_COPY, &copy);
+    }
+    return unused;
+}
+int main(void) {
+    struct uffdio_api api = { .api = UFFD_API };
+    pthread_t thread;
+    answers = syscall(SYS_userfaultfd, O_CLOEXEC);
+    char *memory = mmap(0, 8 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register all = {
+        .range = { (unsigned long)memory, 8 * 4096 }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+    if (answers < 0 || ioctl(answers, UFFDIO_API, &api) || ioctl(answers, UFFDIO_REGISTER, &all)) return 9;
+    pthread_create(&thread, 0, answer, 0);
+    for (int page = 0; page < 8; page++) memory[page * 4096] = 1;
+    return 0;
+}
+"#;
+
+/// "Waiting for the host's memory" was said of them.
+#[test]
+fn a_fault_that_another_thread_answers_sleeps() {
+    let room = tempfile::tempdir().unwrap();
+    let Some(answered) = compiled(&room, "answered", ANSWERED, &["-O1", "-pthread"]) else {
+        return;
+    };
+    let rec = room.path().join("rec");
+    let run = ran(pagemill()
+        .args(["record", "--with", "faults", "--spike", "5ms", "-o"])
+        .arg(&rec)
+        .arg("--")
+        .arg(&answered));
+    if run.code() == Some(9) {
+        skip::<()>("no userfaultfd");
+        return;
+    }
+    assert_eq!(run.code(), Some(0), "{run:?}");
+    let (setup, _) = read(&rec);
+    if !setup.back_end.starts_with("bpf") {
+        skip::<()>("the back end tells no causes");
+        return;
+    }
+    let report = report(&rec);
+    let faults = &report["faults"];
+    let slept = faults["worst"].as_array().unwrap().iter().take(8);
+    let causes: Vec<&str> = slept.map(|fault| fault["cause"].as_str().unwrap()).collect();
+    assert_eq!(causes, ["sleeping until another thread fills the page"; 8], "{run:?}");
+    assert!(faults["slow"]["slept_ns"].as_u64() >= Some(160_000_000), "{}", faults["slow"]);
+    assert!(faults["slow"]["cold_host_ns"].as_u64() < Some(80_000_000), "{}", faults["slow"]);
+}
+
 /// Starts processes that touch memory, one after the other, as many as the first argument says.
 const MANY: &str = r#"
 #include <stdlib.h>

@@ -95,6 +95,8 @@ named! {
         Zeroing = "zeroing and mapping the page",
         /// The same, of memory that the host had to find first.
         Host = "waiting for the host's memory",
+        /// Sleeping until somebody else, a userfaultfd's reader for example, has filled the page.
+        Asleep = "sleeping until another thread fills the page",
         /// Waiting for locks of the kernel that others held.
         Locks = "waiting for a lock",
         /// Ready to run, while others had the CPUs.
@@ -184,6 +186,8 @@ pub struct Slow {
     pub cold: Nanos,
     /// Faults of that kind.
     pub cold_faults: u64,
+    /// After the last allocation, where the thread slept until another one had filled the page.
+    pub asleep: Nanos,
 }
 
 impl FaultView {
@@ -235,7 +239,7 @@ impl Slow {
     /// What is left: lookup and allocation, and waiting where that is not known.
     pub fn remainder(&self) -> Nanos {
         let waits = [self.locks, self.cpu];
-        let known = [self.compaction, self.reclaim, self.clearing, self.cold];
+        let known = [self.compaction, self.reclaim, self.clearing, self.cold, self.asleep];
         let known = sum(known.into_iter().chain(waits).map(|part| part.0));
         Nanos(self.time.0.saturating_sub(known))
     }
@@ -352,6 +356,7 @@ impl FaultFold {
         }
         let FaultParts { compaction, reclaim, locks, cpu, filling, rest } = FaultParts::of(fault);
         let fill = match category {
+            _ if flags.has(Flags::SLEPT) => Cause::Asleep,
             Category::CopyOnWrite => Cause::Copy,
             _ if is_cold(self.touch, filling, flags) => Cause::Host,
             _ => Cause::Zeroing,
@@ -411,7 +416,9 @@ impl FaultFold {
         add(&mut slow.locks.0, parts.locks);
         add(&mut slow.cpu.0, parts.cpu);
         slow.waits_known |= fault.waited.is_some();
-        if cold_after(parts.filling) {
+        if flags.has(Flags::SLEPT) {
+            add(&mut slow.asleep.0, parts.filling);
+        } else if cold_after(parts.filling) {
             add(&mut slow.cold.0, parts.filling);
             slow.cold_faults += 1;
         } else {
@@ -649,7 +656,8 @@ mod tests {
 
     #[test]
     fn waits_are_told_apart_where_they_are_known_and_parts_never_exceed_the_whole() {
-        let fault = |told: Fault| Fault { latency: Nanos(1000), flags: Some(0), ..told };
+        let fault =
+            |told: Fault| Fault { latency: Nanos(1000), flags: told.flags.or(Some(0)), ..told };
         let [locks, cpu] = [Some(Nanos(600)), Some(Nanos(100))];
         let long = Some(Nanos(5000));
         let known = [
@@ -661,6 +669,10 @@ mod tests {
                 Fault { locks, waited: long, after_allocation: long, ..Fault::default() },
                 Cause::Locks,
             ),
+            (
+                Fault { flags: Some(Flags::SLEPT), after_allocation: long, ..Fault::default() },
+                Cause::Asleep,
+            ),
         ];
         let setup = FaultSetup { details: true, ..FaultSetup::default() };
         for (told, cause) in known {
@@ -669,7 +681,8 @@ mod tests {
             fold.fault(&told);
             let slow = fold.view().slow;
             assert_eq!(slow.waits_known, told.waited.is_some());
-            let parts = [slow.locks, slow.cpu, slow.clearing, slow.cold, slow.remainder()];
+            let Slow { locks, cpu, clearing, cold, asleep, .. } = slow;
+            let parts = [locks, cpu, clearing, cold, asleep, slow.remainder()];
             assert_eq!(parts.iter().map(|part| part.0).sum::<u64>(), 1000, "{slow:?}");
         }
     }

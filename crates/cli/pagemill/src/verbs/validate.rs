@@ -72,10 +72,17 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
     };
     if arguments.recorded.is_none() {
-        let ended = recorded(arguments, directory).inspect_err(|_| {
-            // Half of it says nothing, and would be in the way of the next run.
-            let _ = std::fs::remove_dir_all(directory);
-        })?;
+        // Half of it says nothing, and would be in the way of the next run.
+        let forget = || _ = std::fs::remove_dir_all(directory);
+        let ended = match prepare::plain(&arguments.command).inspect_err(|_| forget())? {
+            Prepared::Ready(_, path) => {
+                recorded(arguments, &path, directory).inspect_err(|_| forget())?
+            }
+            Prepared::Refused(exit) => {
+                forget();
+                return Ok(exit);
+            }
+        };
         match ended {
             Ended::Exited(0) => {}
             Ended::Exited(status) => notice!("the program ended with status {status}"),
@@ -95,13 +102,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(if view.agrees() { Exit::Ok } else { Exit::Finding })
 }
 
-fn recorded(arguments: &Arguments, directory: &Path) -> Result<Ended> {
-    let Prepared::Ready(_, path) = prepare::plain(&arguments.command)? else {
-        bail!("nothing is recorded");
-    };
+fn recorded(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Ended> {
     pagemill_launch::context::ensure_room()?;
     let interval = arguments.access_interval.max(Nanos(1_000_000)).into();
     let events = arguments.access_events.map(AccessEvents::fault_source);
     let words = arguments.command.get(1..).unwrap_or_default();
-    paired::record((&path, words), (interval, events), directory)
+    paired::record((path, words), (interval, events), directory)
 }

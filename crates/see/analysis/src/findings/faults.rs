@@ -111,6 +111,7 @@ fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
         (_, Some(("compaction", _))) => Cause::Compaction,
         (_, Some(("reclaim", _))) => Cause::Reclaim,
         (_, Some(("host", _))) => Cause::Host,
+        (_, Some(("asleep", _))) => Cause::Asleep,
         (_, Some(("locks", _))) => Cause::Locks,
         (_, Some(("cpu", _))) => Cause::Cpu,
         (_, Some(("lookup", _))) => Cause::Lookup,
@@ -250,6 +251,11 @@ fn cause(
                 "memory that is kept and not given back to the system is not waited for again",
                 format!("pagemill advise {program}"),
             ),
+            Some(("asleep", _)) => (
+                "sleeping until another thread or process filled the page",
+                "who answers its page faults (userfaultfd, a file system of a process) takes that long",
+                format!("pagemill record --with faults,pressure {program}"),
+            ),
             Some(("locks", _)) => (
                 "waiting for locks of the kernel",
                 "fewer threads that map, unmap or fault at once would shorten it",
@@ -316,6 +322,7 @@ fn parts(slow: &Slow) -> Vec<(&'static str, &'static str, u64)> {
         ("cpu", "waiting for a CPU that others had", slow.cpu.0),
         ("locks", "waiting for locks of the kernel", slow.locks.0),
         ("host", "waiting for memory that the host had to find first", slow.cold.0),
+        ("asleep", "sleeping until another thread or process filled the page", slow.asleep.0),
         ("zeroing", "zeroing and mapping new pages", slow.clearing.0),
         ("reclaim", "reclaim of memory", slow.reclaim.0),
         ("compaction", "compaction of memory for huge pages", slow.compaction.0),

@@ -208,6 +208,7 @@ impl Section for Faults {
                 "clearing_ns": slow.clearing.0,
                 "cold_host_ns": slow.cold.0,
                 "cold_host_faults": slow.cold_faults,
+                "slept_ns": slow.asleep.0,
                 "rest_ns": slow.remainder().0,
             },
             "short": { "count": view.short.0, "time_ns": view.short.1.0 },
@@ -488,6 +489,7 @@ fn parts(slow: &Slow) -> Vec<Vec<String>> {
         ("waiting for a CPU that others had", slow.cpu),
         ("clearing or copying, and mapping", slow.clearing),
         (cold.as_str(), slow.cold),
+        ("sleeping until another thread filled the page", slow.asleep),
         (rest, slow.remainder()),
     ];
     let share = |time: Nanos| format!("{:.1} %", 100.0 * time.0 as f64 / slow.time.0.max(1) as f64);

@@ -35,6 +35,21 @@ impl Session<'_> {
         self.arms.iter().enumerate().filter_map(elsewhere).collect()
     }
 
+    /// That changes of little memory are no shares of it, where a lever's change is one that would count.
+    fn judged_little(&self, runs: &Runs<'_>) -> Option<String> {
+        let mean = runs.median(None, Quantity::Mean)?;
+        let counts = |number| {
+            let change = runs.change(number, Quantity::Mean);
+            change.is_some_and(|change| change.ratio < 1.0 - self.options.worth)
+        };
+        (0..self.arms.len()).any(counts).then(|| {
+            let [mean, small] = [mean, SMALL].map(|bytes| Bytes(bytes as u64).plain());
+            format!(
+                "its mean memory, {mean}, is little: changes of it are judged in shares of {small}"
+            )
+        })
+    }
+
     /// What is to be known beside the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let (levers, out) = (of_levers(&self.arms), given_up(&self.arms));
@@ -72,6 +87,9 @@ impl Session<'_> {
         }
         // What is little is judged in shares of more. A lever's own runs may differ where those as it is do not.
         let little = runs.median(None, Quantity::Mean).is_none_or(|mean| mean < SMALL);
+        if little {
+            notes.extend(self.judged_little(&runs));
+        }
         let as_it_is = Runs { base: &self.base, ..Runs::default() }.noise(Quantity::Mean);
         if let Some(memory) = as_it_is.filter(|noise| *noise > worth && !little) {
             let memory = memory * 100.0;

@@ -36,6 +36,7 @@ enum {
 	FILE_BACKED = 1 << 13,
 	SHARED_MEMORY = 1 << 14,
 	SWAP = 1 << 15,
+	SLEPT = 1 << 16,
 	ORDER_SHIFT = 24,
 };
 
@@ -58,6 +59,8 @@ struct fault {
 	u64 stall;     /* IN_COMPACTION, IN_RECLAIM, or the address of the lock that is waited for */
 	u64 idle;      /* the thread's `run_delay` at the beginning, and at that of the stall */
 	u64 stall_idle;
+	u64 sleeps; /* the thread's `nvcsw` at the last allocation, and what stalls added since; and that at a stall's begin */
+	u64 stall_sleeps;
 	u64 compaction;
 	u64 reclaim;
 	u64 locks;
@@ -195,6 +198,7 @@ inline_ int begin_stall(u64 stall, u32 flags)
 	fault->flags |= flags;
 	fault->stall = stall;
 	fault->stall_idle = idle_so_far();
+	fault->stall_sleeps = current_task()->nvcsw;
 	fault->stalled = now_ns();
 	return 0;
 }
@@ -207,6 +211,7 @@ inline_ int end_stall(struct fault *fault, u64 stall, u64 *part)
 		return 0;
 	took = now_ns() - fault->stalled;
 	idle = idle_so_far() - fault->stall_idle;
+	fault->sleeps += current_task()->nvcsw - fault->stall_sleeps;
 	fault->stalled = 0;
 	*part += took > idle ? took - idle : 0;
 	return 0;
@@ -295,6 +300,9 @@ inline_ int leave(struct fault *fault, u32 more)
 	}
 	latency = now - fault->began;
 	fault->began = 0;
+	/* It waited for neither a lock nor a file: for another thread or process, of a userfaultfd say. */
+	if (fault->allocated && current_task()->nvcsw != fault->sleeps)
+		more |= SLEPT;
 	bucket.flags = fault->flags | more | fault->order << ORDER_SHIFT;
 	bucket.index = bucket_of(latency);
 	seen = map_lookup(&histogram, &bucket);
@@ -404,6 +412,7 @@ SEC("tp_btf/mm_page_alloc") int allocated(u64 *arguments)
 		if (order > fault->order)
 			fault->order = order & 15;
 		fault->before = known(fault);
+		fault->sleeps = current_task()->nvcsw;
 		fault->allocated = now_ns();
 	}
 	return 0;

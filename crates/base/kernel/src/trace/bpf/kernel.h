@@ -36,6 +36,7 @@ struct sched_info {
 struct task_struct {
 	int pid;
 	int tgid;
+	unsigned long nvcsw; /* how often it gave its processor up to wait */
 	struct sched_info sched_info;
 } KERNEL;
 

@@ -1,6 +1,8 @@
 //! `record --overhead -- CMD`: what recording costs this command, by runs as it is and recorded, in turn.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use pagemill_analysis::statistics;
 use pagemill_kernel::process::signal::{ENDS, Signals};
 use pagemill_kernel::process::{UsageScope, resources};
-use pagemill_model::Pid;
+use pagemill_model::{Pid, whole};
 
 use super::arguments::Arguments;
 use pagemill_launch::exit::Exit;
@@ -27,6 +29,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
     // Options of all verbs may stand in front of the verb.
     let verb = aside.iter().position(|word| word == "record").context("the verb has a name")? + 1;
     let output = room.path().join("recording");
+    let errors = room.path().join("errors");
     let myself = std::env::current_exe().context("cannot find out where this program is")?;
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     let mut last = Exit::Ok;
@@ -47,7 +50,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
             if !(is_last && arm == 1) {
                 command.stdout(Stdio::null());
                 if arm == 1 {
-                    command.stderr(Stdio::null());
+                    command.stderr(File::create(&errors).context("cannot make a file")?);
                 }
             }
             command.stdin(Stdio::null());
@@ -60,11 +63,7 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
             if arm == 1 && !is_last {
                 // What made no recording is no run of one.
                 if !output.join("meta.json").exists() {
-                    bail!(
-                        "no recording was made in {} (TMPDIR names another place; or run it without --overhead to see \
-                         why)",
-                        room.path().display()
-                    );
+                    bail!("no recording was made: {}", last_notice(&errors));
                 }
                 std::fs::remove_dir_all(&output).context("cannot remove a recording")?;
             }
@@ -83,6 +82,14 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
         line(1)
     );
     Ok(last)
+}
+
+/// What a recorder said last, the program's own words apart.
+fn last_notice(errors: &Path) -> String {
+    let said = whole::read(errors, whole::TEXT).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let notice = said.lines().rev().find_map(|line| line.strip_prefix("pagemill: "));
+    notice.unwrap_or("run it without --overhead to see why").to_owned()
 }
 
 /// A run of the command.
