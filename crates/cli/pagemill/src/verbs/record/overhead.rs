@@ -63,7 +63,14 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
             if arm == 1 && !is_last {
                 // What made no recording is no run of one.
                 if !output.join("meta.json").exists() {
-                    bail!("no recording was made: {}", last_notice(&errors));
+                    match last_notice(&errors) {
+                        Some(why) => bail!("no recording was made: {why}"),
+                        None => bail!(
+                            "no recording was made in {} (TMPDIR names another place; or run it without --overhead to \
+                             see why)",
+                            room.path().display()
+                        ),
+                    }
                 }
                 std::fs::remove_dir_all(&output).context("cannot remove a recording")?;
             }
@@ -84,12 +91,11 @@ pub fn measure(arguments: &Arguments, runs: u32) -> Result<Exit> {
     Ok(last)
 }
 
-/// What a recorder said last, the program's own words apart.
-fn last_notice(errors: &Path) -> String {
-    let said = whole::read(errors, whole::TEXT).unwrap_or_default();
+/// What a recorder said last, if it could, the program's own words apart.
+fn last_notice(errors: &Path) -> Option<String> {
+    let said = whole::read(errors, whole::TEXT).ok()?;
     let said = String::from_utf8_lossy(&said);
-    let notice = said.lines().rev().find_map(|line| line.strip_prefix("pagemill: "));
-    notice.unwrap_or("run it without --overhead to see why").to_owned()
+    Some(said.lines().rev().find_map(|line| line.strip_prefix("pagemill: "))?.to_owned())
 }
 
 /// A run of the command.
