@@ -200,6 +200,12 @@ impl<S: Symbols> HeatFold<S> {
         place
     }
 
+    /// The page that an address of an object lies in.
+    fn page_of(&self, object: usize, pid: Pid, address: u64) -> (usize, ProcessPage) {
+        let owner = self.names.objects.owner(object, pid);
+        (object, ProcessPage::new(owner, address / self.page))
+    }
+
     fn slices(&self, size: u64) -> Slices {
         let pages = size.div_ceil(self.page).max(1);
         let each = pages.div_ceil(SLICES);
@@ -215,7 +221,7 @@ impl<S: Symbols> HeatFold<S> {
         let times = row.count.unwrap_or(1);
         if self.pages.len() >= self.bounds.pages {
             let object = self.place(pid, address).object;
-            if !self.pages.contains_key(&(object, ProcessPage::new(pid, address / self.page))) {
+            if !self.pages.contains_key(&self.page_of(object, pid, address)) {
                 return add(&mut self.left_out, 1);
             }
         }
@@ -293,7 +299,7 @@ impl<S: Symbols> HeatFold<S> {
         let slice = (offset / bytes).min(count - 1);
         let since = time.since(self.started).0;
         self.latest = self.latest.max(since);
-        let page = self.pages.entry((object, ProcessPage::new(pid, address / self.page)));
+        let page = self.pages.entry(self.page_of(object, pid, address));
         let mut first = 0;
         let page = page.or_insert_with(|| {
             first = 1;

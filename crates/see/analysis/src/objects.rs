@@ -116,6 +116,8 @@ pub struct ObjectLocation {
 pub struct Objects {
     numbers: HashMap<Identity, usize>,
     identities: Vec<Identity>,
+    /// Of memory that processes share, by number, the first that mapped it: a page of it is one, whoever touches it.
+    owners: Vec<Option<Pid>>,
     /// First address after, and number; by first address.
     mappings: Ranges<usize>,
     allocations: Ranges<usize>,
@@ -142,12 +144,19 @@ impl Objects {
         &self.identities
     }
 
+    /// In whose name a page of an object is that this process touched: where processes share it, at the same address as
+    /// after a fork, that is one of them.
+    pub fn owner(&self, object: usize, pid: Pid) -> Pid {
+        self.owners.get(object).copied().flatten().unwrap_or(pid)
+    }
+
     fn number(&mut self, identity: Identity) -> usize {
         if let Some(number) = self.numbers.get(&identity) {
             return *number;
         }
         let number = self.identities.len();
         self.identities.push(identity.clone());
+        self.owners.push(None);
         self.numbers.insert(identity, number);
         number
     }
@@ -175,6 +184,10 @@ impl Objects {
             Identity::Mapping(label(row))
         };
         let number = self.number(identity);
+        // What a fork's child has is told without permissions.
+        if is_in_memory(name) && !permissions.ends_with('p') {
+            self.owners[number].get_or_insert(pid);
+        }
         addresses::lay(&mut self.mappings, at, (end, number));
         if name.starts_with('/') {
             self.load(pid, start, name, permissions.contains('x'), symbols);
@@ -281,6 +294,12 @@ impl Objects {
             ObjectLocation { object, offset: 0, size: 0 }
         })
     }
+}
+
+/// Whether a mapping of this name is of a file in memory alone.
+pub(crate) fn is_in_memory(name: &str) -> bool {
+    let in_memory = ["/memfd:", "/dev/shm/", "/dev/zero", "/SYSV"];
+    in_memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn find(of: &Ranges<usize>, pid: Pid, address: u64) -> Option<ObjectLocation> {

@@ -12,6 +12,7 @@ use pagemill_model::{AccessSetup, Bytes, Nanos};
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
 use crate::accesses::AccessView;
 use crate::heat::{HeatView, LastUse, ObjectHeat};
+use crate::objects::is_in_memory;
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -136,8 +137,7 @@ fn is_file(object: &ObjectHeat) -> bool {
 
 /// Whether a mapping of this name is of a file that is stored somewhere, and not in memory alone.
 pub fn is_stored(name: &str) -> bool {
-    let in_memory = ["/memfd:", "/dev/shm/", "/dev/zero", "/SYSV"];
-    name.starts_with('/') && !in_memory.iter().any(|prefix| name.starts_with(prefix))
+    name.starts_with('/') && !is_in_memory(name)
 }
 
 /// The pages of a recording that are resident, and the step before which is early.
@@ -259,12 +259,12 @@ fn written_once(
     (bytes >= LEAST && share >= PART_READ).then(|| Finding {
         subject: "write-once",
         text: format!(
-            "{} of {} were not written after {} of {}, only read: processes could share them, and a slower tier \
-             that reads well would do",
+            "{} of {} were not written after {} of {}, only read: {}a slower tier that reads well would do",
             size(bytes),
             name(object),
             time(since),
             time(heat.step.saturating_mul(heat.steps)),
+            if is_in_memory(&object.name) { "" } else { "processes could share them, and " },
         ),
         evidence: format!(
             "{} of the {} that are touched and not given back before the last eighth",

@@ -282,9 +282,9 @@ fn cause(
     }
 }
 
-/// What makes faults fewer, and the command: pages of 64 KiB where the program faults in small or huge ones. No helper
-/// that provides memory ahead: what is mapped, filled and given back again is gone before it gets there, and a helper
-/// that is late or in the way makes some waits the longest of all. `threads`: several of them may wait for each other.
+/// What makes faults fewer, and the command: larger pages where the program faults in new ones. Which, if any, trials
+/// tell: of 64 KiB one does for sixteen faults, and where a host has to find their memory first they are no faster.
+/// `threads`: several of them may wait for each other.
 fn fewer_faults(
     category: Option<Category>,
     threads: bool,
@@ -293,11 +293,13 @@ fn fewer_faults(
     let new = matches!(category, Some(Category::NewPage | Category::Huge | Category::HugeRefused));
     let what = match (threads, new) {
         (true, _) => "fewer faults, or fewer threads that map and unmap at once, would shorten it",
-        (false, true) => "at pages of 64 KiB one fault does for sixteen, and none takes long",
+        (false, true) => {
+            "fewer faults, for larger pages or memory that is kept, may shorten it: trials tell"
+        }
         (false, false) => "fewer faults would shorten it",
     };
     let next = match new {
-        true => format!("sudo pagemill run --huge linux-64k {program}"),
+        true => format!("sudo pagemill advise --goal tail {program}"),
         false => format!("pagemill advise {program}"),
     };
     (what, next)

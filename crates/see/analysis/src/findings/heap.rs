@@ -17,7 +17,8 @@ const PART: f64 = 0.2;
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let Some(view) = seen.heap else { return Vec::new() };
     let (Some(live), Some(footprint)) = (&view.live, &view.footprint) else {
-        return malloc(seen, view).into_iter().chain(pymalloc(seen, view)).collect();
+        let all = [malloc(seen, view), pymalloc(seen, view), lazy_free(seen, view)];
+        return all.into_iter().flatten().collect();
     };
     // What was freed a moment ago goes back by itself.
     let dirty = view.last.as_ref().and_then(|last| last.dirty).map_or(0, |dirty| dirty.0);
@@ -184,6 +185,25 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
         stake: Stake::Memory(Bytes(beside as u64)),
         // Most of it may be live.
         share: beside / memory.max(1.0) / 2.0,
+    })
+}
+
+/// That the program has given memory to the kernel that is counted as resident until somebody needs it.
+fn lazy_free(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
+    let memory = view.memory.as_ref()?.last;
+    let free = (view.last.as_ref()?.lazy_free?.0 as f64).min(memory);
+    (free >= LEAST && free >= memory * PART).then(|| Finding {
+        subject: "lazy-free",
+        text: format!(
+            "{} of {} of memory are free already, given to the kernel by MADV_FREE: it takes them when memory is \
+             short, and until then they count as resident",
+            size(free as u64),
+            size(memory as u64)
+        ),
+        evidence: "LazyFree of the last look (/proc/PID/smaps_rollup)".into(),
+        next: format!("pagemill record --with heap,pressure {}", seen.program()),
+        stake: Stake::Memory(Bytes(free as u64)),
+        share: free / memory.max(1.0),
     })
 }
 

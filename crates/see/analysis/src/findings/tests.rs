@@ -495,13 +495,16 @@ fn spikes_of_new_memory_are_answered_with_fewer_faults_and_threads_are_named_whe
     let new = Flags::BASE | Flags::WRITE;
     for (threads, part) in [(1, "zeroing"), (1, "waiting"), (2, "waiting")] {
         let stalls = told(threads, new, part);
-        assert_eq!(stalls.next, "sudo pagemill run --huge linux-64k -- CMD");
+        assert_eq!(stalls.next, "sudo pagemill advise --goal tail -- CMD");
         assert_eq!(stalls.text.contains("fewer threads"), threads > 1, "{stalls:?}");
     }
     // What pages are is no matter to who waits for another thread, or for a CPU.
     for (part, words) in [("locks", "waiting for locks"), ("cpu", "waiting for a CPU")] {
         let stalls = told(2, new, part);
-        assert!(stalls.text.contains(words) && !stalls.next.contains("linux-64k"), "{stalls:?}");
+        assert!(
+            stalls.text.contains(words) && !stalls.next.contains("advise --goal tail"),
+            "{stalls:?}"
+        );
     }
     assert!(told(2, new, "none").text.contains("lookup and allocation:"));
     // Pages of 64 KiB are what it has; pages of a file that are there are mapped, not made.
@@ -560,7 +563,7 @@ fn what_took_less_than_half_is_not_most_and_does_not_hide_what_is_of_memory() {
         found.into_iter().find(|finding| finding.subject == "faults").unwrap().text
     };
     let both = text(48_000_000);
-    let says = ", 48 % of it waiting for a CPU that others had and 40 % zeroing and mapping new pages: at pages of";
+    let says = ", 48 % of it waiting for a CPU that others had and 40 % zeroing and mapping new pages: fewer";
     assert!(both.contains(says), "{both}");
     let most = text(58_000_000);
     assert!(

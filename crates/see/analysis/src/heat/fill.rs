@@ -142,6 +142,8 @@ impl<S: Symbols> HeatFold<S> {
         let identities = self.names.objects.identities();
         let pages = self.pages.iter().map(|(&(object, at), page)| {
             let ended = self.programs.ended(at.pid, page.touched).filter(|_| !page.gone);
+            // Others may share it, and go on.
+            let ended = ended.filter(|ended| *ended >= page.touched);
             PageTouches {
                 at,
                 object,

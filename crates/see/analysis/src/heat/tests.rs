@@ -1,6 +1,6 @@
 //! Tests of heat maps.
 
-use pagemill_model::Allocation;
+use pagemill_model::{Allocation, MappingSample};
 use proptest::prelude::*;
 
 use super::*;
@@ -103,6 +103,39 @@ fn what_a_process_had_is_given_back_when_it_ends_or_executes_another_program() {
     assert_eq!(told(false, true), 23);
     assert_eq!(told(true, false), 53);
     assert_eq!(told(true, true), 3);
+}
+
+/// Of memory that four processes shared "480 MiB" were told as touched, and 120 of them as cold: those of the parent.
+#[test]
+fn a_page_of_memory_that_processes_share_is_one_whoever_touches_it() {
+    let pages = |permissions: Option<&str>, name: &str| {
+        let mapped = |pid: u64, permissions: Option<&str>| {
+            Event::Mapping(Box::new(MappingSample {
+                pid: Some(pid),
+                start: Some(0x40000),
+                end: Some(0x50000),
+                permissions: permissions.map(str::to_owned),
+                name: Some(name.into()),
+                ..MappingSample::default()
+            }))
+        };
+        let by = |pid: u64, time: u64| {
+            let Event::Access(mut row) = access(time, pid, 0x41000, true) else {
+                panic!("no access")
+            };
+            row.pid = Some(pid);
+            Event::Access(row)
+        };
+        let maps = [mapped(7, permissions), mapped(8, None)];
+        let later = access(9_000_000, 7, 0x30000, true);
+        let view = fold(&[&maps[..], &[by(7, 1_000), by(8, 5_000_000), later]].concat());
+        let object = view.objects.iter().find(|object| object.total.accesses() == 2).unwrap();
+        (object.pages, object.last_touched.clone())
+    };
+    let (shared, last) = pages(Some("rw-s"), "/dev/zero (deleted)");
+    assert_eq!((shared, last.len(), last[0].1), (1, 1, 1));
+    assert!(last[0].0 > 0, "as its other process touched it: {last:?}");
+    assert_eq!(pages(Some("rw-p"), "").0, 2);
 }
 
 #[test]

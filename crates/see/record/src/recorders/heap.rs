@@ -37,7 +37,7 @@ const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, wher
                          it does not change all the time";
 const PYMALLOC: &str =
     "CPython has small objects in arenas of its own, beside malloc, which are not read";
-/// A process that has this much more is much larger.
+/// A process that has this much more is larger.
 const LARGER: u64 = 8 << 20;
 /// Time between two looks whether it is CPython, as long as it is not.
 const SOON: Duration = Duration::from_millis(100);
@@ -72,11 +72,11 @@ struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// That another process of a command did most of its work and took far more memory, if so: of a compiler's driver
+    /// That other processes of a command did most of its work and one of them took more memory, if so: of a compiler's driver
     /// the recording says nothing of the compiler. `all` is what the command and all that it started have used.
     fn small_beside(&self, all: &Resources) -> Option<NotMeasured> {
         let cpu = (all.user + all.system).as_nanos();
-        let larger = all.resident > 2 * self.resident + LARGER;
+        let larger = all.resident > self.resident + LARGER;
         (larger && u128::from(self.cpu) * 2 < cpu).then(|| NotMeasured {
             what: NotMeasured::WORKERS.into(),
             why: format!("one had up to {} resident, and {FOLLOWS}", Bytes(all.resident).plain()),
