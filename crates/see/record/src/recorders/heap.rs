@@ -72,8 +72,8 @@ struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// That other processes of a command did most of its work and one of them took more memory, if so: of a compiler's driver
-    /// the recording says nothing of the compiler. `all` is what the command and all that it started have used.
+    /// That other processes of a command did most of its work and one of them took more memory, if so: of a compiler's
+    /// driver the recording says nothing of the compiler. `all` is what the command and all that it started have used.
     fn small_beside(&self, all: &Resources) -> Option<NotMeasured> {
         let cpu = (all.user + all.system).as_nanos();
         let larger = all.resident > self.resident + LARGER;
