@@ -110,15 +110,26 @@ pub fn program(path: &Path, like: &Workload) -> Result<(Workload, bool)> {
     program.workload(path, like)
 }
 
-/// A recorded program on the built-in machine, ready to be placed on a fast tier of any size. `tick` is called
-/// after each point of what the tiers do, with its number and their count.
+/// A recorded program on the built-in machine, ready to be placed on a fast tier of any size: one whose reads wait for
+/// none of the others, and one whose reads each wait for the one before; a recording does not tell which it is. Both do
+/// nothing but read. `tick` is called after each point of what the tiers do, with its number and their count.
 ///
 /// # Errors
 /// Those of [`Program::workload`].
-pub fn sweep(program: Program, path: &Path, tick: &mut dyn FnMut(usize, usize)) -> Result<Sweep> {
+pub fn sweeps(
+    program: Program,
+    path: &Path,
+    tick: &mut dyn FnMut(usize, usize),
+) -> Result<[Sweep; 2]> {
     let machine = Machine::parse(ICELAKE).context("the built-in machine")?;
-    let like = workload::named("zipf", &machine).context("no workload zipf")?;
-    let (load, _) = program.workload(path, &like)?;
+    let like =
+        |name| workload::named(name, &machine).with_context(|| format!("no workload {name}"));
+    let (load, _) = program.workload(path, &like("zipf")?)?;
+    let waiting = Workload { step: like("chase")?.step, ..load.clone() };
+    Ok([load, waiting].map(|load| sweep(machine.clone(), load, tick)))
+}
+
+fn sweep(machine: Machine, load: Workload, tick: &mut dyn FnMut(usize, usize)) -> Sweep {
     let setup = Setup {
         machine,
         workload: load,
@@ -135,5 +146,5 @@ pub fn sweep(program: Program, path: &Path, tick: &mut dyn FnMut(usize, usize)) 
     };
     let pages = setup.workload.bytes() / setup.page_bytes();
     let scale = (pages / f64::from(1 << 20)).max(1.0);
-    Ok(Sweep::prepare(&Setup { scale, ..setup }, tick))
+    Sweep::prepare(&Setup { scale, ..setup }, tick)
 }

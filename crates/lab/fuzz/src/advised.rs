@@ -68,12 +68,12 @@ impl Simulator for Proportional {
 struct Line(f64);
 
 impl Tier for Line {
-    fn part(&self, fast: f64) -> f64 {
-        (fast / self.0).clamp(0.0, 1.0)
+    fn part(&self, fast: f64) -> [f64; 2] {
+        [(fast / self.0).clamp(0.0, 1.0); 2]
     }
 
-    fn needs(&self, part: f64) -> f64 {
-        part * self.0
+    fn needs(&self, part: f64) -> [f64; 2] {
+        [part * self.0; 2]
     }
 }
 

@@ -7,7 +7,9 @@
 //! program sets itself up is no cost of a longer run: so the cost lies between that of the best order in the second
 //! half of the recording, and that of the worst order in all of it. To fast memory smaller than what one interval
 //! touches a page may come back many times within it, and there is no bound above.
-//! *A slower tier*: the hottest pages are on the fast one, by whoever simulates it.
+//! *A slower tier*: the hottest pages are on the fast one, by whoever simulates it. A recording does not tell whether a
+//! program's reads wait for each other either: where they do, what half of them take longer is half of the cost, and
+//! where they do not, one slow read holds up those behind it.
 //!
 //! Always true: more fast memory is no slower; with all of it fast nothing is.
 
@@ -55,7 +57,7 @@ pub struct SlowerMemory {
     seconds: f64,
     points: Vec<Point>,
     /// Fast memory that so large a part of the speed needs with a slower tier, bytes.
-    needs: Vec<(f64, f64)>,
+    needs: Vec<(f64, [f64; 2])>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,16 +69,22 @@ struct Point {
     compressed: Option<f64>,
     /// The same at the least.
     compressed_least: f64,
-    /// Times as long with a slower tier, where that was simulated.
-    tier: Option<f64>,
+    /// Times as long with a slower tier, where that was simulated: at the least and at the most.
+    tier: Option<[f64; 2]>,
 }
 
-/// A program on two tiers, by whoever simulates it.
+/// A program on two tiers, by whoever simulates it, with reads that do not wait for each other and with such that do,
+/// or the other way round.
 pub trait Tier {
     /// The part of the speed that is left with so many bytes of fast memory, 0 to 1.
-    fn part(&self, fast: f64) -> f64;
+    fn part(&self, fast: f64) -> [f64; 2];
     /// Bytes of fast memory that so large a part of the speed needs.
-    fn needs(&self, part: f64) -> f64;
+    fn needs(&self, part: f64) -> [f64; 2];
+}
+
+/// The same two, the lesser first.
+fn ordered([one, other]: [f64; 2]) -> [f64; 2] {
+    [one.min(other), one.max(other)]
 }
 
 /// The pages that a recording says were touched, from its events.
@@ -137,12 +145,14 @@ impl SlowerMemory {
             let steady = steady_seconds(&touched, seconds);
             let compressed_least = times(touched.surely_come_back(pages), steady).min(once);
             let compressed = (pages >= touched.widest).then_some(once);
-            let tier = tier.map(|tier| 1.0 / tier.part(fast as f64).clamp(1e-6, 1.0));
+            let times = |part: f64| 1.0 / part.clamp(1e-6, 1.0);
+            let tier = tier.map(|tier| ordered(tier.part(fast as f64).map(times)));
             Point { fast, come_back, compressed, compressed_least, tier }
         };
         let points = (0..=HALVES).rev().map(point).filter(|point| point.fast > 0).collect();
-        let needs =
-            tier.map_or_else(Vec::new, |tier| PARTS.map(|part| (part, tier.needs(part))).to_vec());
+        let needs = tier.map_or_else(Vec::new, |tier| {
+            PARTS.map(|part| (part, ordered(tier.needs(part)))).to_vec()
+        });
         Self { touched, seconds, points, needs }
     }
 
@@ -161,16 +171,16 @@ impl SlowerMemory {
     }
 
     fn need(&self) -> String {
-        let [least, most] = self.compressed_needs(0.9);
-        let range = match [least, most].map(|bytes| size(bytes as f64)) {
+        let range = |bytes: [f64; 2]| match bytes.map(size) {
             [least, most] if least == most => most,
-            [_, most] if least == 0 => format!("at most {most}"),
+            [_, most] if bytes[0] < 1.0 => format!("at most {most}"),
             [least, most] => format!("{least} to {most}"),
         };
-        let tier =
-            self.needs.first().map(|(_, bytes)| format!(", {} with a slower tier", size(*bytes)));
+        let compressed = range(self.compressed_needs(0.9).map(|bytes| bytes as f64));
+        let tier = self.needs.first();
+        let tier = tier.map(|(_, bytes)| format!(", {} with a slower tier", range(*bytes)));
         format!(
-            "9 of 10 of the speed needs {range} of the {} that it touches with zram behind it{}",
+            "9 of 10 of the speed needs {compressed} of the {} that it touches with zram behind it{}",
             size(self.touched()),
             tier.unwrap_or_default()
         )
@@ -190,16 +200,19 @@ impl SlowerMemory {
                 times if times >= 100.0 => format!("{times:.0} x"),
                 times => format!("{times:.3} x"),
             };
+            let range = |[least, most]: [f64; 2]| match [least, most].map(times) {
+                [least, most] if least == most => most,
+                [least, most] => format!("{} to {most}", least.trim_end_matches(" x")),
+            };
             vec![
                 size(point.fast as f64),
                 format!("{:.1} %", point.fast as f64 / all * 100.0),
                 format!("{:.0}", point.come_back as f64 / self.seconds),
-                match (times(point.compressed_least), point.compressed.map(times)) {
-                    (least, None) => format!("{least} or more"),
-                    (least, Some(most)) if least == most => most,
-                    (least, Some(most)) => format!("{} to {most}", least.trim_end_matches(" x")),
+                match point.compressed {
+                    None => format!("{} or more", times(point.compressed_least)),
+                    Some(most) => range([point.compressed_least, most]),
                 },
-                point.tier.map_or("-".into(), times),
+                point.tier.map_or("-".into(), range),
             ]
         });
         let header =
@@ -214,6 +227,12 @@ impl SlowerMemory {
             COMES_BACK.0 / 1000,
             size(self.touched.widest.saturating_mul(BASE) as f64)
         ));
+        if !self.needs.is_empty() {
+            text.push_str(
+                "slower tier: of a program that does nothing but read, where each read waits for the one before and \
+                 where none does; one that computes, too, loses less\n",
+            );
+        }
         if self.touched.left_out > 0 {
             text.push_str(&format!(
                 "{} touches are left out: more than are looked at\n",
@@ -231,7 +250,8 @@ impl SlowerMemory {
                 "come_back": point.come_back,
                 "zram_times": point.compressed,
                 "zram_times_least": point.compressed_least,
-                "tier_times": point.tier,
+                "tier_times": point.tier.map(|[_, most]| most),
+                "tier_times_least": point.tier.map(|[least, _]| least),
             })
         };
         let needs = PARTS.map(|part| {
@@ -241,7 +261,8 @@ impl SlowerMemory {
                 "part": part,
                 "zram_bytes": most,
                 "zram_bytes_least": least,
-                "tier_bytes": tier,
+                "tier_bytes": tier.map(|[_, most]| most),
+                "tier_bytes_least": tier.map(|[least, _]| least),
             })
         });
         json!({
@@ -285,11 +306,11 @@ mod tests {
     struct Half;
 
     impl Tier for Half {
-        fn part(&self, fast: f64) -> f64 {
-            (0.5 + fast / (1024.0 * 4096.0)).min(1.0)
+        fn part(&self, fast: f64) -> [f64; 2] {
+            [0.6, 0.5].map(|least| (least + fast / (1024.0 * 4096.0)).min(1.0))
         }
-        fn needs(&self, part: f64) -> f64 {
-            (part - 0.5) * 1024.0 * 4096.0
+        fn needs(&self, part: f64) -> [f64; 2] {
+            [0.5, 0.6].map(|least| (part - least) * 1024.0 * 4096.0)
         }
     }
 
@@ -326,7 +347,7 @@ mod tests {
         assert_eq!(most.len(), 6, "an interval touches more than 8 and 16");
         assert!(most.windows(2).all(|pair| pair[0] >= pair[1]));
         let last = curve.points[7];
-        assert_eq!((last.come_back, last.compressed, last.tier), (0, Some(1.0), Some(1.0)));
+        assert_eq!((last.come_back, last.compressed, last.tier), (0, Some(1.0), Some([1.0, 1.0])));
         // 10,000 times 18 us in 10 s; and 120,000 in five of them.
         assert!((most[0] - 1.018).abs() < 1e-9, "{most:?}");
         assert!((curve.points[0].compressed_least - 1.432).abs() < 1e-9, "{:?}", curve.points[0]);
@@ -338,7 +359,7 @@ mod tests {
         assert!(idle.contains("needs at most 96.0 KiB of the 4.0 MiB"), "{idle}");
         let text = curve.text();
         assert!(text.contains("needs 96.0 KiB of the 4.0 MiB"), "{text}");
-        assert!(text.contains("1.6 MiB with a slower tier"), "{text}");
+        assert!(text.contains("1.2 MiB to 1.6 MiB with a slower tier"), "{text}");
         assert!(
             text.contains(" 1.000 to 1.018 x ") && text.contains(" 1.432 x or more "),
             "{text}"

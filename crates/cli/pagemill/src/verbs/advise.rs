@@ -288,15 +288,15 @@ fn recorded(linux: &Linux, path: &Path, arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A program on the simulated machine.
-struct Simulated(Sweep);
+/// A program on the simulated machine, whose reads wait for each other or do not.
+struct Simulated([Sweep; 2]);
 
 impl Tier for Simulated {
-    fn part(&self, fast: f64) -> f64 {
-        self.0.at(fast).units_per_s / self.0.all()
+    fn part(&self, fast: f64) -> [f64; 2] {
+        self.0.each_ref().map(|sweep| sweep.at(fast).units_per_s / sweep.all())
     }
-    fn needs(&self, part: f64) -> f64 {
-        self.0.needs(part)
+    fn needs(&self, part: f64) -> [f64; 2] {
+        self.0.each_ref().map(|sweep| sweep.needs(part))
     }
 }
 
@@ -311,7 +311,7 @@ impl Simulator for Recorded {
     fn tier(self: Box<Self>) -> Option<Box<dyn Tier>> {
         let Self(program, path) = *self;
         let mut line = pagemill_launch::progress::Progress::new("simulate");
-        let tier = pagemill_experiments::recorded::sweep(program, &path, &mut |at, of| {
+        let tier = pagemill_experiments::recorded::sweeps(program, &path, &mut |at, of| {
             line.say(&format!("memory at {at} of {of} points"));
         });
         drop(line);

@@ -237,6 +237,12 @@ impl Curve {
         text.push_str("\nbest static: throughput with the hottest pages on the fast tier, by brute force, of that \
              with all memory \
              fast\n(a policy's: of its own); share: reads on the fast tier\n");
+        if self.workload == "recording" {
+            text.push_str(
+                "what it does between two reads a recording does not tell: without --as, reads do not wait for each \
+                 other, and one slow read holds up those behind it (--as chase: each waits for the one before)\n",
+            );
+        }
         text
     }
 }
