@@ -263,6 +263,7 @@ fn stalls_of_many_short_faults_are_explained_by_them() {
         }
         assert!(run.err.contains("explain stalls of 5.0 ms: "), "{run:?}");
         assert!(run.err.contains("stretches of 5.0 ms a thread spent half or more"), "{run:?}");
+        assert!(run.err.contains(" in page faults, between "), "{run:?}");
         let spikes = |length: &str| {
             let mut command = pagemill();
             let run = ran(command.args(["report", "--json", "--spike", length]).arg(&rec));

@@ -554,7 +554,7 @@ impl Fold for FaultFold {
             duration: self.end.since(self.started),
             longest: self.longest,
             worst: self.worst.clone(),
-            spikes: self.spikes.as_ref().map(SpikeFold::spikes),
+            spikes: self.spikes.as_ref().map(|fold| fold.spikes().since(self.started)),
             several_threads: self.threads.several,
             slow: self.slow,
             short: self.short,
@@ -742,7 +742,7 @@ mod tests {
         let view = FaultView { counted: 6000, all, ..FaultView::default() };
         let setup = FaultSetup { threshold: Nanos(10_000), ..FaultSetup::default() };
         let why = |setup: &FaultSetup, length: u64, bursts| {
-            view.inconclusive(setup, &Spikes { length: Nanos(length), faults: 0, bursts })
+            view.inconclusive(setup, &Spikes { length: Nanos(length), bursts, ..Spikes::default() })
         };
         assert!(matches!(
             why(&setup, 5 * MS, 0),

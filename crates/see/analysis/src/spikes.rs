@@ -28,6 +28,24 @@ pub struct Spikes {
     pub faults: u64,
     /// Stretches of that length in which a thread spent half or more in shorter faults.
     pub bursts: u64,
+    /// When the first and the last of all these ended.
+    pub ended: Option<(Nanos, Nanos)>,
+}
+
+impl Spikes {
+    /// The same, whose times count from a moment.
+    #[must_use]
+    pub fn since(self, started: Nanos) -> Self {
+        Self {
+            ended: self.ended.map(|(one, last)| (one.since(started), last.since(started))),
+            ..self
+        }
+    }
+
+    fn see(&mut self, end: Nanos) {
+        let (first, last) = self.ended.unwrap_or((end, end));
+        self.ended = Some((first.min(end), last.max(end)));
+    }
 }
 
 /// Why it cannot be told.
@@ -74,6 +92,7 @@ impl SpikeFold {
     pub fn fault(&mut self, fault: &Fault) -> bool {
         if fault.latency >= self.spikes.length {
             self.spikes.faults += 1;
+            self.spikes.see(fault.time);
             return false;
         }
         self.add(fault.tid, fault.time, fault.latency.0)
@@ -86,6 +105,7 @@ impl SpikeFold {
         let (took, span) = (ns(sum.took), ns(sum.span));
         if sum.faults == Some(1) && took >= length {
             self.spikes.faults += 1;
+            self.spikes.see(sum.time);
             return false;
         }
         let within = match span > length {
@@ -114,6 +134,7 @@ impl SpikeFold {
         let burst = recent.took >= length.0.div_ceil(2);
         if burst {
             self.spikes.bursts += 1;
+            self.spikes.see(end);
             *recent = RecentFaults::default();
         }
         burst
@@ -172,7 +193,9 @@ mod tests {
     fn one_fault_below_a_high_threshold_is_a_stall_by_itself() {
         let mut fold = SpikeFold::new(Nanos(5 * MS));
         fold.sum(&FaultSum { faults: Some(1), ..sum(9 * MS, 6 * MS, 6 * MS, 1) });
-        assert_eq!(fold.spikes(), Spikes { length: Nanos(5 * MS), faults: 1, bursts: 0 });
+        let Spikes { faults, bursts, ended, .. } = fold.spikes();
+        assert_eq!((faults, bursts), (1, 0));
+        assert!(ended.is_some_and(|(first, last)| first == last), "{ended:?}");
     }
 
     #[test]

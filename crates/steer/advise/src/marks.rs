@@ -16,7 +16,7 @@
 //! Wilson's for `f` of as many trials as there are blocks in the sample: as if each were accessed as a whole or not at
 //! all.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use pagemill_analysis::statistics::Random;
 use pagemill_kernel::memory::huge_pages_of::{Pages, Run};
 use pagemill_kernel::memory::smaps::Usage;
@@ -34,6 +34,9 @@ use crate::observation::{Bounds, Cold};
 const ACCESS: Duration = Duration::from_micros(1);
 /// A part of the time that the program may spend on that.
 const SHARE: f64 = 0.005;
+/// A process of whose anonymous memory more than this part is shared has no sample: marks of a range (`MADV_COLD`) pass
+/// over pages that others map, too.
+const SHARED: u64 = 16;
 /// Blocks of a sample that tell anything.
 const FEWEST: usize = 8;
 /// Standard errors on each side of an interval of 95 %.
@@ -65,6 +68,13 @@ impl Marks {
             return Ok(Ok(Self { before, sample: None }));
         }
         let all = usage.anonymous.unwrap_or(0).max(1);
+        if usage.pss_anon.is_some_and(|own| own < all - all / SHARED) {
+            let seconds = (ACCESS.as_secs_f64() * entries as f64 / SHARE).ceil();
+            return Ok(Err(anyhow!(
+                "what it accesses was not looked at: it shares memory with others since a fork, a part of which \
+                 cannot be marked by itself (all of it can: --for {seconds}s)"
+            )));
+        }
         let new = 1.0 - before.min(all) as f64 / all as f64;
         let marked = sample(linux, pid, most);
         Ok(marked.map(|bytes| Self { before, sample: Some((bytes as f64 * new) as u64) }))

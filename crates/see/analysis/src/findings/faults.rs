@@ -124,7 +124,7 @@ fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
 
 /// That faults explain stalls of the length that was asked about: some took so long, or many shorter ones together may.
 fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<Finding> {
-    let Spikes { length, faults, bursts } =
+    let Spikes { length, faults, bursts, ended } =
         view.spikes.filter(|spikes| spikes.faults > 0 || spikes.bursts > 0)?;
     let (cause, what, next) = cause(seen, view, details);
     let took = length.0.saturating_mul(faults);
@@ -157,8 +157,14 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
         subject: "stalls",
         text,
         evidence: format!(
-            "{} faults{}",
+            "{} faults{}{}",
             view.counted,
+            ended.map_or_else(String::new, |(first, last)| format!(
+                ", these between {} and {} of {}",
+                time(first.0),
+                time(last.0),
+                time(view.duration.0)
+            )),
             view.longest_of(&view.all).map_or_else(String::new, |longest| format!(
                 ", the longest of {}",
                 time(longest.0)

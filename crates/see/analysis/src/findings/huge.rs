@@ -7,7 +7,7 @@ use pagemill_model::{Bytes, Event, Fold, Pid};
 
 use crate::addresses::ProcessAddress;
 
-use super::finding::{Finding, RecordedViews, Stake, percent, size};
+use super::finding::{Finding, Inconclusive, RecordedViews, Stake, percent, size};
 
 /// Less is not worth naming.
 const LEAST: u64 = 4 << 20;
@@ -57,6 +57,23 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
         });
     }
     found
+}
+
+/// That nobody looked what part of the huge pages that hold most of its memory is used.
+pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
+    let total = &seen.hugepages?.total;
+    let (huge, anonymous) = (total.huge.0, total.anonymous.0);
+    let much = huge >= LEAST && huge >= anonymous / 2;
+    (much && seen.bloat.is_none() && seen.accesses.is_none()).then(|| Inconclusive {
+        what: "what part of its huge pages is used",
+        why: format!(
+            "{} of {} of anonymous memory are on huge pages, which keep 2 MiB where one page is used, and nobody \
+             looked for zeros in them",
+            size(huge),
+            size(anonymous)
+        ),
+        next: format!("pagemill advise {}", seen.program()),
+    })
 }
 
 /// Folds a huge page policy's looks into the zeros on huge pages, as they were last seen in each region.

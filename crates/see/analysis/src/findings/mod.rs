@@ -90,6 +90,7 @@ pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
         heap::inconclusive(seen),
         heap::replaced(seen),
         faults::inconclusive(seen),
+        huge::inconclusive(seen),
     ];
     let not_recorded = if found.is_empty() { NotRecorded::of(seen) } else { None };
     let inconclusive = inconclusive.into_iter().flatten().collect();

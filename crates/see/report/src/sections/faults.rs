@@ -219,6 +219,8 @@ impl Section for Faults {
             })).collect::<Vec<_>>(),
             "spikes": view.spikes.map(|spikes| json!({
                 "length_ns": spikes.length.0, "faults": spikes.faults, "bursts": spikes.bursts,
+                "first_ended_ns": spikes.ended.map(|(first, _)| first.0),
+                "last_ended_ns": spikes.ended.map(|(_, last)| last.0),
                 "told": view.inconclusive(&self.setup, &spikes).is_none(),
             })),
             "mappings": view.mappings.iter().map(mapping).collect::<Vec<_>>(),
@@ -368,6 +370,9 @@ impl Faults {
         let (faults, bursts) = (spikes.faults, spikes.bursts);
         let longest = self.view.longest_of(&self.view.all).map(Nanos::plain);
         let worst = self.view.worst.first();
+        let when = spikes.ended.map_or_else(String::new, |(first, last)| {
+            format!(", between {} and {} of the recording", first.plain(), last.plain())
+        });
         match (faults, bursts, longest) {
             (0, 0, Some(longest)) => format!(
                 "page faults do not explain stalls of {length}: the longest took {longest}, and no thread spent half \
@@ -378,11 +383,11 @@ impl Faults {
             }
             (0, bursts, _) => format!(
                 "page faults may explain stalls of {length}: none took so long, but in {bursts} stretches of {length} \
-                 {spent}"
+                 {spent}{when}"
             ),
             (faults, bursts, longest) => format!(
                 "page faults explain stalls of {length}: {faults} took that long or longer, the longest {}, {}; in \
-                 {bursts} other stretches of {length} {spent}",
+                 {bursts} other stretches of {length} {spent}{when}",
                 worst.map(|worst| worst.latency.plain()).or(longest).unwrap_or_else(|| "-".into()),
                 worst.map_or("", |worst| worst.cause.name()),
             ),
