@@ -533,7 +533,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::{HeapSample, buffers};
+    use crate::event::HeapSample;
+    use crate::recording::buffers;
 
     pub(crate) fn samples() -> impl Strategy<Value = Vec<HeapSample>> {
         let small = || prop::option::of(0..=1u64 << 57);

@@ -4,12 +4,13 @@
 //! stamp are read back. Who records a kind, and who shows it, is in the tables of `record` and `report`, by the same
 //! [`EventKind`].
 
+use std::fmt;
+
 use crate::access::{Access, Allocation, Touched};
 use crate::dataset::{Cell, Column, Row, Shape, row};
 use crate::fault::{Fault, FaultCounts, FaultSum, MappingSample};
 use crate::frag::FragSample;
 use crate::huge::HugeDecision;
-use crate::recording::{Buffer, Rows};
 use crate::tiers::{TierDecision, TierOutcome, TierView};
 use crate::units::{Bytes, Nanos};
 
@@ -101,9 +102,9 @@ macro_rules! events {
         /// Names of the datasets, in the order of the kinds.
         pub const DATASETS: &[&str] = &[$($row::DATASET),*];
 
-        /// Room for the rows of each dataset, in the order of the kinds.
-        pub(crate) fn buffers() -> Vec<Box<dyn Buffer>> {
-            vec![$(Box::new(Rows::<$row>::default())),*]
+        /// What is made of the row of each kind, in the order of the kinds.
+        pub(crate) fn of_each_kind<M: MadeOfRow>() -> Vec<M::Made> {
+            vec![$(M::made::<$row>()),*]
         }
     };
 }
@@ -200,6 +201,14 @@ pub trait Recorded: Row {
     fn into_event(self) -> Event;
     /// When it happened.
     fn time(&self) -> Nanos;
+}
+
+/// What is made for each kind of event, by the type of its row.
+pub(crate) trait MadeOfRow {
+    /// What that is.
+    type Made;
+    /// That for one kind.
+    fn made<R: Recorded + Clone + fmt::Debug + Send + 'static>() -> Self::Made;
 }
 
 events! {

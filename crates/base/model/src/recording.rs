@@ -25,7 +25,7 @@ mod redact;
 mod seal;
 mod writer;
 
-pub(crate) use buffer::{Buffer, Rows};
+pub(crate) use buffer::{Buffer, buffers};
 pub use follower::Follower;
 pub use meta::{Losses, Meta, NotMeasured, Parts, SCHEMA, State};
 pub use reader::{Missing, Reader};

@@ -27,7 +27,7 @@
 pub mod cut;
 mod pack;
 
-pub use pack::Packing;
+pub use pack::{Packing, pack};
 
 /// A unit without a group.
 pub const NONE: u32 = u32::MAX;
@@ -74,26 +74,6 @@ fn disjoint<const W: usize>(a: &[u64; W], b: &[u64; W]) -> bool {
 fn join<const W: usize>(into: &mut [u64; W], bits: &[u64; W]) {
     for (word, more) in into.iter_mut().zip(bits) {
         *word |= more;
-    }
-}
-
-/// Groups `bits` and returns the number of groups. `group[i]` becomes the group of unit `i`, or
-/// [`NONE`] if the unit is empty or found no partner.
-///
-/// # Panics
-/// If a slice of the scratch or `group` is shorter than `bits`.
-pub fn pack<const W: usize>(
-    bits: &[[u64; W]],
-    limits: Limits,
-    scratch: Scratch<'_, W>,
-    group: &mut [u32],
-) -> u32 {
-    let mut scratch = scratch;
-    let mut packing = Packing::new();
-    loop {
-        if let Some(groups) = packing.step(bits, limits, &mut scratch, group, u32::MAX) {
-            return groups;
-        }
     }
 }
 

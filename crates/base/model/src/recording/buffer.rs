@@ -8,7 +8,7 @@ use crate::dataset;
 #[cfg(test)]
 use crate::dataset::Column;
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, Recorded};
+use crate::event::{Event, MadeOfRow, Recorded, of_each_kind};
 use crate::units::Nanos;
 
 /// Rows of one dataset, oldest first.
@@ -36,9 +36,25 @@ pub(crate) trait Buffer: fmt::Debug + Send {
     fn decode(&mut self, bytes: &[u8]) -> std::result::Result<(), String>;
 }
 
+/// Room for the rows of each dataset, in the order of the kinds.
+pub(crate) fn buffers() -> Vec<Box<dyn Buffer>> {
+    of_each_kind::<Room>()
+}
+
+/// An empty buffer of each type of row.
+struct Room;
+
+impl MadeOfRow for Room {
+    type Made = Box<dyn Buffer>;
+
+    fn made<R: Recorded + Clone + fmt::Debug + Send + 'static>() -> Self::Made {
+        Box::new(Rows::<R>::default())
+    }
+}
+
 /// The rows themselves, and the length of those that were pushed.
 #[derive(Debug)]
-pub(crate) struct Rows<R>(VecDeque<R>, usize);
+struct Rows<R>(VecDeque<R>, usize);
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {

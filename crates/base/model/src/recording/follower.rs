@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::reader::{load, parts_in, read_meta};
-use super::{Meta, State};
+use super::{Meta, State, buffers};
 use crate::error::{Kind, Result};
-use crate::event::{Event, buffers};
+use crate::event::Event;
 
 /// A recording that may still be in the making.
 #[derive(Debug)]

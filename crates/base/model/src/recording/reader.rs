@@ -9,10 +9,11 @@ use std::thread::{self, JoinHandle};
 
 use super::redact::Redactor;
 use super::{
-    Buffer, META, Meta, PartName, Parts, SCHEMA, State, checksum, is_of, parse_part_name, seal,
+    Buffer, META, Meta, PartName, Parts, SCHEMA, State, buffers, checksum, is_of, parse_part_name,
+    seal,
 };
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, buffers};
+use crate::event::Event;
 use crate::flow::Source;
 use crate::sums::sum;
 use crate::units::Nanos;

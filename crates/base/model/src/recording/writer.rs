@@ -5,9 +5,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, parse_part_name, part_name, seal};
+use super::{
+    Buffer, META, Meta, Reader, SCHEMA, SUMMARY, State, buffers, parse_part_name, part_name, seal,
+};
 use crate::error::{Error, Kind, Result};
-use crate::event::{DATASETS, Event, Retention, SCHEMA as KINDS, buffers};
+use crate::event::{DATASETS, Event, Retention, SCHEMA as KINDS};
 use crate::units::{Bytes, Nanos};
 
 /// Ends the name of a file in the making.

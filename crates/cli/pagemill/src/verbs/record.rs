@@ -28,7 +28,7 @@ pub use arguments::Arguments;
 use arguments::{AccessBackEnd, INTERVAL_FLOOR};
 use pagemill_launch::exit::{self, Exit, of_wrapper, permitted};
 use pagemill_launch::supervise;
-use pagemill_record::recorders::{Process, faults};
+use pagemill_record::recorders::{ACCESSES, Process, faults};
 use pagemill_record::session::{self, Launched, Recorders, Session};
 use pagemill_report::sections::{ReportOptions, Section, Sections};
 
@@ -57,7 +57,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         ("--every", arguments.every),
     ];
     if let Some((option, _)) = of_accesses.iter().find(|option| option.1)
-        && !arguments.records("accesses")
+        && !arguments.records(ACCESSES.name)
     {
         notice!("nothing is recorded: {option} is for accesses (add: --with accesses)");
         return Ok(arguments.wrong_usage());
@@ -84,7 +84,7 @@ fn recorded(arguments: &Arguments) -> Result<Exit> {
         notice!("{error:#}");
         return Ok(arguments.wrong_usage());
     }
-    if arguments.records("accesses") && arguments.backend != AccessBackEnd::Sample {
+    if arguments.records(ACCESSES.name) && arguments.backend != AccessBackEnd::Sample {
         return accesses(arguments, &signals);
     }
     let mut recorders = Vec::new();

@@ -6,8 +6,10 @@
 //! | `analysis`, `policy`, `sim` name no clock, thread, file or process | a replay gives what the live system gave |
 //! | `kernel` never reaches `policy` | the kernel's wrappers decide nothing |
 //! | `heap`, `prefault` and `preload-sys` have no dependency, the preload libraries these | none may allocate |
+//! | these have no standard library, abort on a panic and write in two files | they are guests of any program |
 //! | a crate depends on what stands before it in [`LADDER`] only | the folders say what may know of what |
 //! | no verb imports a verb, no file travels between crates, modules import in no circle | each can be moved alone |
+//! | a verb's module, pages and test file have its name | who knows the word finds them |
 //! | a policy, tracker or placer is named in its own file only | adding one touches that and one line |
 //! | a member of a kind is imported by its registry only, and the recipe of a kind has three files at most | the same |
 //! | a kind of event stands in three files, and none but the tables lists the kinds | the same |

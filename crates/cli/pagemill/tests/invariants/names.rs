@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagemill_model::EventKind;
 
@@ -221,4 +221,56 @@ fn kinds_in_a_text_are_found() {
     let text = "Event::Heap(row) | Event::Access(row) if EventKind::ALL[0] == EventKind::Huge, Event::Heapless";
     assert_eq!(kinds_in(text), ["Access", "Heap", "Huge"].into());
     assert_eq!(kinds_in("use x::EventKind::{Fault, Frag};"), ["Fault", "Frag"].into());
+}
+
+/// Verbs whose tests stand in a file of another name: what they read is made there.
+const TESTED_BESIDE: [(&str, &str); 3] =
+    [("collect", "fleet.rs"), ("compare", "output.rs"), ("hugepages", "faults.rs")];
+
+/// Whether a test runs a verb: it is the first of the words that are given to pagemill.
+fn runs(test: &str, verb: &str) -> bool {
+    let code: String = test.split_whitespace().collect();
+    let words = ["args([", "arg(", "&[", "vec!["];
+    words.iter().any(|before| code.contains(&format!("{before}\"{verb}\"")))
+}
+
+#[test]
+fn a_test_that_runs_a_verb_is_found() {
+    assert!(
+        runs("ran(pagemill().args([\n    \"heap\", \"-p\"", "heap")
+            && runs("arg(\"heap\")", "heap")
+    );
+    assert!(!runs("answer[\"heap\"]; [\"--with\", \"heap\"]; arg(\"heaps\") // heap", "heap"));
+}
+
+/// `collect`, `compare` and `hugepages` had no test of their name, and the page said that each has.
+#[test]
+fn a_verb_has_one_name_as_a_module_on_its_pages_and_in_its_tests() {
+    let binary = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = binary.join("../../../docs");
+    let listed = fs::read_to_string(binary.join("src/verbs/mod.rs")).unwrap();
+    let modules =
+        listed.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let verbs: BTreeSet<String> = modules.map(str::to_owned).collect();
+    assert!(verbs.len() > 15, "{verbs:?}");
+    let stems = |folder: &Path, besides: &[&str]| -> BTreeSet<String> {
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        paths
+            .filter(|path| path.is_file())
+            .map(stem)
+            .filter(|stem| !besides.contains(&stem.as_str()))
+            .collect()
+    };
+    assert_eq!(stems(&binary.join("src/verbs"), &["mod"]), verbs);
+    assert_eq!(stems(&docs.join("verbs"), &[]), verbs);
+    assert_eq!(stems(&docs.join("reference"), &["columns", "environment"]), verbs);
+    for verb in &verbs {
+        let own = format!("{verb}.rs");
+        let beside = TESTED_BESIDE.iter().find(|(other, _)| other == verb).map(|(_, file)| *file);
+        assert!(beside.is_none() || !binary.join("tests").join(&own).exists(), "{own} is there");
+        let file = beside.unwrap_or(&own);
+        let test = fs::read_to_string(binary.join("tests").join(file)).unwrap_or_default();
+        assert!(runs(&test, verb), "no test in {file} runs {verb}");
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use pagemill_advise::levers;
 use pagemill_control::capability;
 use pagemill_experiments::{registry, reproduce::experiment};
+use pagemill_model::event::DATASETS;
 use pagemill_policy::{huge, tier::compose};
 use pagemill_record::recorders::RECORDERS;
 use pagemill_report::export::FORMATS;
@@ -345,6 +346,7 @@ fn a_page_that_lists_a_kind_lists_all_of_it() {
         ("verbs/simulate.md", workload::names().collect()),
         ("verbs/workload.md", programs.collect::<Vec<&str>>()),
         ("guide/tiers.md", trackers.chain(placers).collect()),
+        ("concepts/recordings.md", DATASETS.to_vec()),
         ("guide/first-recording.md", RECORDERS.iter().map(|one| one.name).collect()),
     ];
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");

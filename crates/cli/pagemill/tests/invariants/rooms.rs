@@ -1,11 +1,13 @@
 //! What crates depend on, and what their sources name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::sources::without_tests;
 use crate::{BINARY, LADDER, texts};
 
 /// Crates of a name that starts like this are ours.
@@ -288,4 +290,83 @@ fn a_crate_that_allows_unsafe_code_is_found() {
         ["pagemill", "analysis", "model", "policy", "prefault"]
             .map(|name| format!("{name} does not forbid unsafe code"))
     );
+}
+
+/// The code of a library's files, by their paths: without tests, comments and files that only tests are built with.
+fn built(at: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    let text = fs::read_to_string(at).unwrap();
+    let lines = without_tests(&text).map(|line| line.split("//").next().unwrap_or_default());
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let stem = at.file_stem().unwrap().to_str().unwrap();
+    let folder = at.parent().unwrap();
+    let below = if ["lib", "mod"].contains(&stem) { folder.to_owned() } else { folder.join(stem) };
+    for line in code.lines() {
+        let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+        let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) else {
+            continue;
+        };
+        let files = [below.join(format!("{name}.rs")), below.join(name).join("mod.rs")];
+        built(files.iter().find(|file| file.exists()).unwrap(), found);
+    }
+    found.insert(at.to_owned(), code);
+}
+
+/// Where a library that runs in other programs may write to their standard error, and why.
+const SAYS: [(&str, &str); 2] = [
+    ("preload-heap/src/diagnostics.rs", "what it does less than asked, and misuse of the heap"),
+    ("preload-heap/src/report.rs", "the statistics that were asked for"),
+];
+
+/// Without the standard library and `alloc` there are no `Vec`, `Box`, `String`, `format!` nor `println!`.
+fn wrong_inside(place: &str, code: &str) -> Vec<String> {
+    let words =
+        ["extern crate ", "std::", "alloc::", "catch_unwind", "panic_unwind", "eh_personality"];
+    let is_word =
+        |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || ['_', ':'].contains(&c));
+    let named = words.iter().filter(|word| code.match_indices(**word).any(|(at, _)| is_word(at)));
+    let mut wrong: Vec<String> = named.map(|word| format!("{place}: {word}")).collect();
+    let writes = code.contains("sys::write(") && !SAYS.iter().any(|(said, _)| *said == place);
+    wrong.extend(writes.then(|| format!("{place} writes")));
+    wrong
+}
+
+#[test]
+fn what_runs_inside_programs_allocates_by_no_allocator_never_unwinds_and_says_nothing_by_the_way() {
+    let inside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../inside");
+    let (mut wrong, mut looked) = (Vec::new(), 0);
+    for (room, _) in INSIDE {
+        let mut files = BTreeMap::new();
+        let root = inside.join(room).join("src/lib.rs");
+        built(&root, &mut files);
+        let root = &files[&root];
+        let bare = ["#![no_std]", "#![cfg_attr(not(test), no_std)]"];
+        assert!(root.lines().any(|line| bare.contains(&line)), "{room} has the standard library");
+        looked += files.len();
+        for (at, code) in &files {
+            wrong.extend(wrong_inside(at.strip_prefix(&inside).unwrap().to_str().unwrap(), code));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(looked > 80, "{looked}");
+    for (place, _) in SAYS {
+        assert!(fs::read_to_string(inside.join(place)).unwrap().contains("sys::write("), "{place}");
+    }
+    let manifest = fs::read_to_string(inside.join("../../Cargo.toml")).unwrap();
+    let of = |profile: &str, setting: &str| {
+        let (_, rest) = manifest.split_once(&format!("[profile.{profile}]\n")).unwrap();
+        rest.lines().take_while(|line| !line.starts_with('[')).any(|line| line == setting)
+    };
+    for profile in ["dev", "release"] {
+        assert!(of(profile, "panic = \"abort\""), "{profile}");
+    }
+    assert!(of("preload", "inherits = \"release\"") && !of("preload", "panic = \"unwind\""));
+}
+
+#[test]
+fn a_library_that_allocates_unwinds_or_writes_is_found() {
+    for code in ["extern crate alloc;", "use std::vec::Vec;", "fn f() { sys::write(2, b\"a\"); }"] {
+        assert_eq!(wrong_inside("preload-trim/src/lib.rs", code).len(), 1, "{code}");
+    }
+    let code = "fn f() { sys::write(2, b\"a\"); my_std::f() }";
+    assert_eq!(wrong_inside(SAYS[0].0, code), Vec::<String>::new());
 }

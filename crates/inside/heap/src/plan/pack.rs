@@ -9,6 +9,26 @@
 
 use super::{Limits, NONE, Scratch, disjoint, drop_single, join, population};
 
+/// Groups `bits` and returns the number of groups. `group[i]` becomes the group of unit `i`, or
+/// [`NONE`] if the unit is empty or found no partner.
+///
+/// # Panics
+/// If a slice of the scratch or `group` is shorter than `bits`.
+pub fn pack<const W: usize>(
+    bits: &[[u64; W]],
+    limits: Limits,
+    scratch: Scratch<'_, W>,
+    group: &mut [u32],
+) -> u32 {
+    let mut scratch = scratch;
+    let mut packing = Packing::new();
+    loop {
+        if let Some(groups) = packing.step(bits, limits, &mut scratch, group, u32::MAX) {
+            return groups;
+        }
+    }
+}
+
 /// Ranks of bitmaps: by falling population, the empty ones last.
 const RANKS: usize = 258;
 

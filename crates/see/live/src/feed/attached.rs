@@ -33,25 +33,15 @@ const WINDOW: (Duration, Duration) = (Duration::from_secs(2), Duration::from_sec
 /// that, for all of its pages, and so it loses half a percent at the most.
 const PER_PAGE: Duration = Duration::from_micros(200);
 
-/// Recorders, with the pane that each is for.
-const PANES: [(&str, &str); 5] = [
-    ("faults", "faults"),
-    ("accesses", "heat"),
-    ("heap", "memory"),
-    ("hugepages", "mappings"),
-    ("frag", "frag"),
-];
-
 /// Whether it wants the first instruction of a program that is started: then it is attached before the others.
 fn is_early(kind: &RecorderKind) -> bool {
     matches!(kind.start, Start::Suspended)
 }
 
-/// The recorders of [`PANES`] that are early, or the others.
+/// The recorders that panes are drawn of, with what each is for: those that are early, or the others.
 fn recorders(early: bool) -> impl Iterator<Item = (&'static RecorderKind, &'static str)> {
-    let find = |name: &str| RECORDERS.iter().find(|kind| kind.name == name);
-    let all = PANES.iter().filter_map(move |(name, pane)| Some((find(name)?, *pane)));
-    all.filter(move |(kind, _)| is_early(kind) == early)
+    let of_panes = RECORDERS.iter().filter_map(|kind| Some((kind, kind.pane?)));
+    of_panes.filter(move |(kind, _)| is_early(kind) == early)
 }
 
 /// A recorder, and when it looks next.
@@ -320,8 +310,10 @@ mod tests {
 
     #[test]
     fn each_pane_has_a_recorder_that_there_is() {
-        let names = |early| recorders(early).map(|(kind, _)| kind.name).collect::<Vec<_>>();
-        assert_eq!(names(true), ["faults", "accesses"]);
-        assert_eq!(names(false), ["heap", "hugepages", "frag"]);
+        let all =
+            |early| recorders(early).map(|(kind, pane)| (kind.name, pane)).collect::<Vec<_>>();
+        assert_eq!(all(true), [("faults", "faults"), ("accesses", "heat")]);
+        let later = [("heap", "memory"), ("hugepages", "mappings"), ("frag", "frag")];
+        assert_eq!(all(false), later);
     }
 }

@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use pagemill_model::EventKind;
 use pagemill_model::recording::{Follower, Meta, NotMeasured};
+use pagemill_record::recorders::RECORDERS;
 
 use super::{Condition, Feed};
 use crate::state::State;
 
-/// What panes show.
-const EVERYTHING: &str = "heat, mappings, heap, memory, faults, frag";
+/// What panes show, as they ask for it where it is lacking.
+fn everything() -> String {
+    let of_panes = RECORDERS.iter().filter_map(|kind| kind.pane);
+    of_panes.collect::<Vec<_>>().join(", ")
+}
 
 /// A recording in the making, or a finished one.
 #[derive(Debug)]
@@ -70,7 +74,7 @@ impl Feed for Followed {
     fn lacks(&self) -> Vec<NotMeasured> {
         if !self.any && !self.over {
             let why = "nothing is written yet: the first rows come within seconds".to_owned();
-            return vec![NotMeasured { what: EVERYTHING.to_owned(), why }];
+            return vec![NotMeasured { what: everything(), why }];
         }
         self.follower.meta().not_measured.clone()
     }

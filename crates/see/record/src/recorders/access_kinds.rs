@@ -14,6 +14,7 @@ pub const ACCESSES: RecorderKind = RecorderKind {
     name: "accesses",
     about: "Which pages are touched, all of them, and by whom first (by itself)",
     writes: &[EventKind::Access, EventKind::Touched, EventKind::Allocation, EventKind::Mapping],
+    pane: Some("heat"),
     start: Start::Suspended,
     attach: sample,
 };
@@ -23,6 +24,7 @@ pub const SITES: RecorderKind = RecorderKind {
     name: "sites",
     about: "Which code of a command asks for memory of 1 MiB or more, for rows of a profile by call site",
     writes: &[EventKind::Allocation, EventKind::Mapping],
+    pane: None,
     start: Start::With(note),
     attach: |_, _, _| {
         anyhow::bail!(

@@ -17,6 +17,7 @@ pub const KIND: RecorderKind = RecorderKind {
     name: "frag",
     about: "Free memory of the machine by zone and order: how fragmented it is",
     writes: &[EventKind::Frag],
+    pane: Some("frag"),
     start: Start::Plain,
     attach: |linux, _, options| Ok(Some(Box::new(Frag::attach(linux.clone(), options.interval)?))),
 };

@@ -21,6 +21,7 @@ pub const KIND: RecorderKind = RecorderKind {
     name: "heap",
     about: "The heap's statistics and the kernel's accounting of the process",
     writes: &[EventKind::Heap],
+    pane: Some("memory"),
     start: Start::OnHeap,
     attach: |linux, process, options| {
         let preloaded = process.started && !options.own_malloc;

@@ -19,6 +19,7 @@ pub const KIND: RecorderKind = RecorderKind {
     name: "hugepages",
     about: "Mappings, and how much of each is on huge pages",
     writes: &[EventKind::Mapping],
+    pane: Some("mappings"),
     start: Start::Plain,
     attach,
 };

@@ -42,6 +42,7 @@ pub mod untraceable;
 #[cfg(target_arch = "x86_64")]
 pub mod written;
 
+pub use access_kinds::ACCESSES;
 pub use recorder::{Attached, Options, Process, Recorder, RecorderKind, Start};
 
 use pagemill_model::EventKind;
@@ -50,7 +51,7 @@ use pagemill_model::EventKind;
 pub const RECORDERS: &[RecorderKind] = &[
     heap::KIND,
     faults::KIND,
-    access_kinds::ACCESSES,
+    ACCESSES,
     mappings::KIND,
     frag::KIND,
     pressure::KIND,

@@ -17,6 +17,7 @@ pub const KIND: RecorderKind = RecorderKind {
     name: "pressure",
     about: "How long tasks wait for memory: pressure stall information",
     writes: &[EventKind::Pressure],
+    pane: None,
     start: Start::Plain,
     attach: |linux, process, options| {
         linux.pressure(Resource::Memory)?;

@@ -109,6 +109,8 @@ pub struct RecorderKind {
     pub about: &'static str,
     /// The kinds of events that it writes.
     pub writes: &'static [EventKind],
+    /// What `live` has it for, as it says where that cannot be measured; nothing where it has no use for it.
+    pub pane: Option<&'static str>,
     /// How a program is started for it.
     pub start: Start,
     /// Begins to follow a process.

@@ -90,8 +90,8 @@ fn composed(tracker: &'static TrackerKind, placer: &PlacerKind, terms: &Terms) -
         Watches::Nothing => Engine::Still,
         Watches::AccessedBits(tracker) => Engine::Regions(tracker()),
         Watches::HintFaults(tracker) => {
-            let knobs = HintFaultSettings { colloid: placer.balances, ..terms.kernel };
-            Engine::Faults(Box::new(FaultDriven::new(tracker(knobs), terms.fault_weight)))
+            let settings = HintFaultSettings { colloid: placer.balances, ..terms.kernel };
+            Engine::Faults(Box::new(FaultDriven::new(tracker(settings), terms.fault_weight)))
         }
         Watches::Samples(counter) => Engine::Samples(Box::new(Sampled::new(
             counter(terms),

@@ -247,13 +247,13 @@ mod tests {
 
     #[test]
     fn the_boolean_follows_the_smoothed_latencies_not_one_reading() {
-        let knobs = HintFaultSettings {
+        let settings = HintFaultSettings {
             threshold_ms: 1000.0,
             pages_per_second: 1000,
             adapt_ms: 1000,
             colloid: true,
         };
-        let mut driver = FaultDriven::new(Box::new(Tpp::new(knobs)), 0.1);
+        let mut driver = FaultDriven::new(Box::new(Tpp::new(settings)), 0.1);
         driver.observe(loads(100.0, 140.0));
         driver.observe(loads(300.0, 140.0));
         assert_eq!(driver.fault(0, Tier::Default, 1.0, false), Verdict::Stay);

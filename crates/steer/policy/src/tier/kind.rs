@@ -51,7 +51,7 @@ pub struct PlacerKind {
     pub by_faults: bool,
 }
 
-/// The kernel's knobs of promotion by hint faults.
+/// The kernel's settings of promotion by hint faults.
 #[derive(Clone, Copy, Debug)]
 pub struct HintFaultSettings {
     /// `hot_threshold_ms`: the reference of the threshold.
@@ -79,7 +79,7 @@ pub struct Terms {
     pub search_delta: f64,
     /// The binary search calls an interval of shares below this closed.
     pub search_epsilon: f64,
-    /// The kernel's knobs for hint faults; `colloid` is the policy's to say.
+    /// The kernel's settings for hint faults; `colloid` is the policy's to say.
     pub kernel: HintFaultSettings,
     /// Weight of a quantum in the smoothed latencies, where hint faults decide.
     pub fault_weight: f64,

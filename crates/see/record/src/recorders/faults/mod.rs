@@ -33,6 +33,7 @@ pub const KIND: RecorderKind = RecorderKind {
     name: "faults",
     about: "Page faults: how long, where, and what the time went into",
     writes: &[EventKind::Fault, EventKind::FaultSum, EventKind::FaultCounts, EventKind::Mapping],
+    pane: Some("faults"),
     start: Start::Suspended,
     attach: |linux, process, options| {
         let target = if process.started { Target::Command } else { Target::Attached };

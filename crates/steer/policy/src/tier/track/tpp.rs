@@ -28,7 +28,7 @@ use crate::tier::kind::{HintFaultSettings, PageSize, TrackerKind, Watches};
 /// `tpp`.
 pub const KIND: TrackerKind = TrackerKind {
     name: "tpp",
-    watches: Watches::HintFaults(|knobs| Box::new(Tpp::new(knobs))),
+    watches: Watches::HintFaults(|settings| Box::new(Tpp::new(settings))),
     page: PageSize::Base,
     splits: false,
 };
