@@ -10,9 +10,10 @@
 //! | 125, 126, 127 | a wrapper failed itself, could not execute, did not find the program (env(1)) |
 //! | 128 + signal | ended by a signal, with an answer or with what was finished kept |
 //!
-//! A wrapper otherwise ends as its child did: same code, or 128 + signal. A verb is a wrapper where its line names a
-//! command whose status is passed on (`run`; `record`, `live` and `frag induce` with `-- CMD`); then what is wrong
-//! before that has started, usage included, is 125, for 2 may be the command's. `docs/exit-codes.md` says so to users.
+//! A wrapper otherwise ends as its child did: with the same code, or by the same signal, which a shell shows as 128 +
+//! signal. A verb is a wrapper where its line names a command whose status is passed on (`run`; `record`, `live` and
+//! `frag induce` with `-- CMD`); then what is wrong before that has started, usage included, is 125, for 2 may be the
+//! command's. `docs/exit-codes.md` says so to users.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};

@@ -34,10 +34,58 @@ pub fn size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// A number of percent, of any size.
+/// A number that is one, with or without one of these units at its end.
+fn with_unit(text: &str, units: &[char]) -> Option<f64> {
+    let text = text.trim();
+    let text = text.strip_suffix(units).map_or(text, str::trim_end);
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// A number of percent, of any size: `5`, `5%`, `0.5 %`.
 pub fn percent(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| "expected a number of percent, such as 5".into())
+    with_unit(text, &['%']).ok_or_else(|| "expected a number of percent, such as 5 or 5%".into())
+}
+
+/// A share, given in percent.
+pub fn share(text: &str) -> Result<f64, String> {
+    let percent = percent(text).ok().filter(|percent| (0.0..100.0).contains(percent));
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "expected a percentage from 0 to below 100, such as 5 or 5%".into())
+}
+
+/// How many times as much: `3` or `3x`.
+pub fn times(text: &str) -> Result<f64, String> {
+    with_unit(text, &['x', 'X']).ok_or_else(|| "expected how many times, such as 3 or 3x".into())
+}
+
+/// A number of any size.
+pub fn number(text: &str) -> Result<f64, String> {
+    with_unit(text, &[]).ok_or_else(|| "expected a number, such as 1 or 0.25".into())
+}
+
+/// A number of seconds: `90`, or `1m30s`.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let expected = "expected a number of seconds, such as 90, or a time, such as 1m30s";
+    time_in(1e9, text).ok_or_else(|| expected.into())
+}
+
+/// A number of microseconds: `250`, or `0.25ms`.
+pub fn microseconds(text: &str) -> Result<f64, String> {
+    let expected = "expected a number of microseconds, such as 250, or a time, such as 0.25ms";
+    time_in(1e3, text).ok_or_else(|| expected.into())
+}
+
+/// A number of nanoseconds: `140`, or `140ns`.
+pub fn nanoseconds(text: &str) -> Result<f64, String> {
+    let expected = "expected a number of nanoseconds, such as 140, or a time, such as 0.2us";
+    time_in(1.0, text).ok_or_else(|| expected.into())
+}
+
+/// A number of units of so many nanoseconds; with a unit of its own it is that time.
+fn time_in(unit: f64, text: &str) -> Option<f64> {
+    let time = || text.parse().ok().map(|Nanos(time)| time as f64 / unit);
+    with_unit(text, &[]).or_else(time)
 }
 
 /// A running process: its id, or its name if one process has it.
@@ -166,6 +214,50 @@ mod tests {
             assert!(length(text).is_err(), "{text}");
         }
         assert!(interval("5").is_err(), "an interval may be of any unit");
+    }
+
+    /// `5%` was taken by one option and refused by the next, and `3x` by the one whose answer prints it so.
+    #[test]
+    fn percent_and_times_are_taken_with_and_without_their_unit() {
+        for text in ["5", "5%", "5 %", " 5.0 % ", "5e0%"] {
+            assert_eq!((percent(text), share(text)), (Ok(5.0), Ok(0.05)), "{text}");
+        }
+        assert_eq!((percent("-2.5%"), percent("250")), (Ok(-2.5), Ok(250.0)));
+        assert_eq!((share("0"), share("99%")), (Ok(0.0), Ok(0.99)));
+        for text in ["", "%", "5%%", "5x", "nan", "inf%", "much", "5 percent"] {
+            let told = percent(text).unwrap_err();
+            assert_eq!(told, "expected a number of percent, such as 5 or 5%", "{text}");
+        }
+        for text in ["much", "-1%", "100", "100%"] {
+            let told = share(text).unwrap_err();
+            assert_eq!(
+                told, "expected a percentage from 0 to below 100, such as 5 or 5%",
+                "{text}"
+            );
+        }
+        for text in ["3", "3x", "3X", "3.0 x"] {
+            assert_eq!(times(text), Ok(3.0), "{text}");
+        }
+        for text in ["", "x", "3xx", "3%", "nan", "thrice"] {
+            assert!(times(text).unwrap_err().contains("such as 3 or 3x"), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_unit_are_taken_bare_and_as_a_time() {
+        assert_eq!((number(" 0.25 "), number("-1")), (Ok(0.25), Ok(-1.0)));
+        assert_eq!(
+            (seconds("90"), seconds("1m30s"), seconds("-1")),
+            (Ok(90.0), Ok(90.0), Ok(-1.0))
+        );
+        assert_eq!((seconds("0s"), microseconds("250us")), (Ok(0.0), Ok(250.0)));
+        assert_eq!((microseconds("250"), microseconds("0.25ms")), (Ok(250.0), Ok(250.0)));
+        assert_eq!((nanoseconds("140"), nanoseconds("0.14us")), (Ok(140.0), Ok(140.0)));
+        for text in ["", "soon", "nan", "inf", "1x", "s"] {
+            for parser in [number, seconds, microseconds, nanoseconds] {
+                assert!(parser(text).unwrap_err().starts_with("expected a number"), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -59,6 +59,15 @@ impl Checkout {
         }
     }
 
+    /// A program on the path that does as these lines of sh say.
+    fn stub(&self, name: &str, lines: &str) {
+        let path = self.file("bin").join(name);
+        // What is there may be a link to the tool itself.
+        let _ = fs::remove_file(&path);
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     fn launch(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let Output { status, stdout, stderr } = Command::new(self.file("pagemill"))
             .args(arguments)
@@ -164,14 +173,9 @@ impl Checkout {
         {
             symlink(Path::new("/usr/bin").join(tool), checkout.file("bin").join(tool)).unwrap();
         }
-        let cargo = format!("#!/bin/sh\necho >>{}\n", checkout.file("calls").display());
-        for (stub, text) in
-            [("cargo", cargo.as_str()), ("cc", "#!/bin/sh\n"), ("clang", "#!/bin/sh\n")]
-        {
-            let path = checkout.file("bin").join(stub);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        checkout.stub("cargo", &format!("echo >>{}", checkout.file("calls").display()));
+        checkout.stub("cc", "");
+        checkout.stub("clang", "");
         fs::write(checkout.file("rust-toolchain.toml"), "").unwrap();
         fs::create_dir_all(checkout.file("target/preload")).unwrap();
         for name in LIBRARIES.map(|(_, name)| name).into_iter().chain(["libpagemill_trim.so"]) {
@@ -314,4 +318,96 @@ fn help_and_dry_runs_build_and_change_nothing() {
     let (code, _, err) = checkout.launch(&["package", "--fast"]);
     assert!(code == Some(2) && err.contains("--dry-run"), "{err}");
     assert_eq!((checkout.calls(), Path::new(to).exists()), (0, false));
+}
+
+/// The packages that the launcher installs before experiments.
+fn packages() -> Vec<String> {
+    let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../pagemill");
+    let launcher = fs::read_to_string(launcher).unwrap();
+    let (_, list) = launcher.split_once("\nreproduce_packages=(").unwrap();
+    list.split_once(')').unwrap().0.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Checkout {
+    /// A checkout that is built, of this user, on a machine where nothing is installed, and whose lists have all
+    /// packages but these.
+    fn without_packages(user: u32, unknown: &str) -> Self {
+        let checkout = Self::with_cargo();
+        checkout.stub("id", &format!("echo {user}"));
+        checkout.stub("dpkg-query", "exit 1");
+        let policy = format!(
+            "shift\nfor name; do\n\
+             case \" {unknown} \" in *\" $name \"*) one='(none)' ;; *) one=1.2-3 ;; esac\n\
+             case $name in gnugo) [ \"$one\" != '(none)' ] || continue ;; esac\n\
+             printf '%s:\\n  Installed: (none)\\n  Candidate: %s\\n  Version table:\\n     1.2-3 500\\n' \
+             $name \"$one\"\ndone"
+        );
+        checkout.stub("apt-cache", &policy);
+        checkout.stub("apt-get", &format!("echo $* >>{}", checkout.file("apt").display()));
+        checkout
+    }
+
+    /// What apt-get was called with, a line each.
+    fn apt(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.file("apt")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
+    }
+}
+
+/// They installed all packages of the experiments, browsers among them.
+#[test]
+fn help_and_lists_of_experiments_install_nothing() {
+    let checkout = Checkout::without_packages(0, "");
+    for words in [
+        &["--help"][..],
+        &["-h"],
+        &["--list"],
+        &["mesh", "-o", "there", "--list"],
+        &["--on", "slurm", "mesh", "--dry-run"],
+        &["moca", "--from-kept"],
+        &["moca", "--from-kept=figures.json"],
+    ] {
+        let words = [&["reproduce"], words].concat();
+        let (code, out, err) = checkout.launch(&words);
+        assert_eq!((code, out), (Some(0), format!("built {}\n", words.join(" "))), "{err}");
+        assert_eq!((checkout.apt(), err.as_str()), (Vec::new(), ""), "{words:?}");
+    }
+    let (code, _, err) = checkout.launch(&["reproduce", "--quick"]);
+    let installed = packages().join(" ");
+    let install = format!("install -y -qq --no-install-recommends {installed}");
+    assert_eq!((code, checkout.apt()), (Some(0), vec!["update -qq".to_owned(), install]), "{err}");
+    assert_eq!(err, format!("pagemill: installing for the experiments: {installed}\n"));
+}
+
+/// Apt refuses all packages where it does not know one.
+#[test]
+fn a_package_that_a_release_does_not_have_leaves_the_others() {
+    // Of the first a policy says that there is none, of the second nothing.
+    let unknown = "firefox-esr gnugo";
+    let mut names = packages();
+    names.retain(|name| !unknown.contains(name.as_str()));
+    assert_eq!(names.len() + 2, packages().len());
+    let checkout = Checkout::without_packages(0, unknown);
+    let (code, _, err) = checkout.launch(&["reproduce", "--quick"]);
+    let install = format!("install -y -qq --no-install-recommends {}", names.join(" "));
+    assert_eq!((code, checkout.apt().last()), (Some(0), Some(&install)), "{err}");
+    let dropped = "not among this machine's packages, so some of the experiments is skipped: gnugo firefox-esr\n";
+    assert!(err.contains(dropped), "{err}");
+    drop(checkout);
+    // Who is not root is told what can be installed.
+    let checkout = Checkout::without_packages(1000, unknown);
+    let (code, _, err) = checkout.launch(&["reproduce", "--quick"]);
+    assert_eq!((code, checkout.apt()), (Some(0), Vec::new()), "{err}");
+    let all = packages().join(" ");
+    assert!(
+        err.contains(&format!("is skipped: {all} (run: sudo apt-get install {})", names.join(" ")))
+    );
+    drop(checkout);
+    // Nothing is installed where nothing can be, or nothing is missing.
+    let checkout = Checkout::without_packages(0, &packages().join(" "));
+    assert_eq!(checkout.launch(&["reproduce", "--quick"]).0, Some(0));
+    assert_eq!(checkout.apt(), ["update -qq"]);
+    checkout.stub("dpkg-query", "echo install ok installed");
+    let (code, _, err) = checkout.launch(&["reproduce", "--quick"]);
+    assert_eq!((code, err.as_str(), checkout.apt().len()), (Some(0), "", 1));
 }

@@ -101,7 +101,26 @@ fn what_would_be_passed_over_in_silence_is_refused() {
         (&["gups", "--antagonist-at", "1"], "with --antagonist STEPS"),
         (&["gups", "--antagonist", "1", "--antagonist-at", "900"], "valid: 0 to 120"),
         (&["gups", "--antagonist", "-1"], "--antagonist -1 is out of range; valid: 0 to 100"),
-        (&["gups", "--seconds", "nan"], "--seconds NaN is out of range"),
+        (&["gups", "--seconds", "nan"], "expected a number of seconds, such as 90, or a time"),
+        (&["gups", "--noise", "much"], "expected a number of percent, such as 5 or 5%"),
+        (&["gups", "--noise", "101%"], "--noise 101 is out of range; valid: 0 to 100"),
+        (&["gups", "--antagonist", "3y"], "expected how many times, such as 3 or 3x"),
+        (&["gups", "--unloaded", "soon"], "expected a number of nanoseconds"),
+        (&["gups", "--scale", "x"], "expected a number, such as 1 or 0.25"),
+        (&["gubs"], "there is no workload \"gubs\" (did you mean \"gups\"?); valid: "),
+        (
+            &["gups", "--policy", "hemmem"],
+            "there is no policy \"hemmem\" (did you mean \"hemem\"?)",
+        ),
+        (
+            &["grow", "--huge", "cbmm", "--compaction", "999h"],
+            "is out of range; valid: 0 to 100.0 ms",
+        ),
+        (&["grew", "--huge", "cbmm"], "there is no workload \"grew\" (did you mean \"grow\"?)"),
+        (
+            &["grow", "--huge", "cbm"],
+            "there is no huge page policy \"cbm\" (did you mean \"cbmm\"?)",
+        ),
         (&["gups", "--as", "zipf"], "gups is none"),
         (&["gups", "--policy", "hemem", "--scale", "1024"], "36 pages of 2.0 MiB; valid: 1 to 36"),
         (&["gups", "--tiers", "fast=1G,slow=2G"], "72.0 GiB of gups do not fit into 3.0 GiB"),
@@ -148,6 +167,22 @@ fn tiers_are_as_large_as_asked_for_and_programs_have_the_threads_asked_for() {
     let rate = |rows: serde_json::Value| rows[0]["units_per_s"].as_f64().unwrap();
     let (one, four) = (rate(chase("1")), rate(chase("4")));
     assert!(four > one * 3.0, "{one} and {four}");
+}
+
+/// `antagonist 3x` is what the answer prints, and percent were refused with their sign.
+#[test]
+fn numbers_are_taken_with_their_units() {
+    for (option, value) in [
+        ("--noise", "5%"),
+        ("--antagonist", "3x"),
+        ("--seconds", "2m"),
+        ("--move-at", "50s"),
+        ("--unloaded", "0.2us"),
+        ("--scale", "64"),
+    ] {
+        let output = simulate(&["gups", option, value, "--print-machine"]);
+        assert!(output.status.success(), "{option} {value}: {}", stderr(&output));
+    }
 }
 
 #[test]

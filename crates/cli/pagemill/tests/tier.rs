@@ -123,7 +123,10 @@ fn wrong_input_is_answered_with_the_valid_values() {
     std::fs::write(script.path(), "0 70 135\n3 -1 135\n").unwrap();
     let replay = format!("replay:{}", script.path().display());
     for (arguments, expected) in [
-        (&["-p", "4242", "--policy", "lru"][..], "no policy 'lru'; valid: none, tpp, tpp+colloid"),
+        (
+            &["-p", "4242", "--policy", "lru"][..],
+            "there is no policy \"lru\"; valid: none, tpp, tpp+colloid",
+        ),
         (&["-p", "4242", "--latency", "pebs"], "valid: auto, uncore, amd-l3, probe, replay:FILE"),
         (&["-p", "4242", "--latency", &replay], "line 2: default_ns: -1; valid: 1 to 1000000"),
         (&["-p", "4242", "--quantum", "1ms"], "valid: 100ms to 1h"),
@@ -198,7 +201,7 @@ fn a_recording_is_a_workload_of_the_simulator() {
         simulate(&["--tiers", "fast=16M,slow=64M", "--seconds", "1", "--policy", "none,hemem"]);
     assert!(output.status.success(), "{}", said(&output));
     let text = said(&output);
-    assert!(text.contains("recording on 0.0 GiB") && text.contains("modelled"), "{text}");
+    assert!(text.contains("recording on 32.0 MiB") && text.contains("modelled"), "{text}");
     for (tiers, expected) in [
         ("fast=16M", "it has 1 tiers; valid: two tiers"),
         ("fast=16M,slow=x", "expected a size"),

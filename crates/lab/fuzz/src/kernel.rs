@@ -22,15 +22,27 @@ pub(crate) const TEXTS: &[Text] = &[
     ("proc/zoneinfo", |linux| drop((linux.zoneinfo(), linux.hidden_pages()))),
     ("proc/pagetypeinfo", |linux| drop(linux.pagetypeinfo())),
     ("proc/meminfo", |linux| drop((linux.free_swap(), linux.load()))),
-    ("proc/cpuinfo", |linux| drop(linux.mhz())),
+    ("proc/cpuinfo", |linux| {
+        drop((linux.mhz(), linux.processor()));
+        let _ = linux.is_virtual();
+    }),
     ("proc/stat", |linux| drop((linux.idle_ticks(), linux.runnable()))),
-    ("proc/loadavg", |linux| drop(linux.load())),
+    ("proc/loadavg", |linux| drop((linux.load(), linux.load_averages()))),
     ("proc/pressure/memory", |linux| drop(linux.pressure(psi::Resource::Memory))),
     ("proc/4242/maps", |linux| drop((linux.maps(PID), linux.memfd_held(PID, &[])))),
     ("proc/4242/smaps", |linux| drop(linux.smaps(PID))),
-    ("proc/4242/smaps_rollup", |linux| drop(linux.smaps_rollup(PID))),
-    ("proc/4242/stat", |linux| drop((linux.stat(PID), linux.layout(PID)))),
-    ("proc/4242/status", |linux| drop((linux.status(PID), linux.numbers(PID)))),
+    ("proc/4242/smaps_rollup", |linux| {
+        drop((linux.smaps_rollup(PID), linux.memory(PID), linux.memory_together(&[PID, PID])));
+    }),
+    ("proc/4242/stat", |linux| {
+        drop((linux.stat(PID), linux.layout(PID), linux.kernel_thread("python3")));
+        drop((linux.processes(), linux.threads(PID)));
+        let _ = (linux.is_ending(PID), linux.living(PID).map(|then| linux.runs(&then)));
+    }),
+    ("proc/4242/status", |linux| {
+        drop((linux.status(PID), linux.numbers(PID), linux.thread_group(PID)));
+        let _ = linux.is_ending(PID);
+    }),
     ("proc/thread-self/status", |linux| {
         // As the libraries read it within other programs.
         if let Ok(file) = std::fs::File::open(linux.path("/proc/thread-self/status")) {
@@ -38,6 +50,13 @@ pub(crate) const TEXTS: &[Text] = &[
         }
     }),
     ("proc/4242/oom_score_adj", |linux| drop(linux.oom_score_adj(PID))),
+    ("proc/sys/kernel/osrelease", |linux| drop(linux.release())),
+    ("proc/sys/kernel/hostname", |linux| drop(linux.hostname())),
+    ("proc/sys/kernel/random/boot_id", |linux| drop(linux.boot())),
+    ("proc/sys/kernel/perf_event_paranoid", |linux| drop(linux.perf_event_paranoid())),
+    ("proc/sys/kernel/yama/ptrace_scope", |linux| drop(linux.ptrace_scope())),
+    ("proc/sys/vm/max_map_count", |linux| drop(linux.max_map_count())),
+    ("proc/sys/vm/nr_hugepages", |linux| drop(linux.reserved_huge_pages())),
     ("proc/kpageflags", |linux| drop(linux.frames(|_| {}))),
     ("proc/sys/kernel/numa_balancing", |linux| drop(linux.numa_balancing())),
     ("proc/sys/kernel/numa_balancing_promote_rate_limit_MBps", |linux| {
@@ -69,6 +88,8 @@ pub(crate) const TEXTS: &[Text] = &[
         drop(tracefs::number(linux, "compaction/mm_compaction_end"));
     }),
     ("sys/kernel/mm/transparent_hugepage/enabled", |linux| drop(linux.thp_enabled())),
+    ("sys/kernel/mm/transparent_hugepage/defrag", |linux| drop(linux.thp_defrag())),
+    ("sys/kernel/mm/transparent_hugepage/shmem_enabled", |linux| drop(linux.thp_shmem_enabled())),
     ("sys/kernel/debug/extfrag/unusable_index", |linux| {
         if let Ok(files) = extfrag::Extfrag::open(linux) {
             let _ = files.unusable();
@@ -92,8 +113,12 @@ pub(crate) const TEXTS: &[Text] = &[
     }),
     ("sys/devices/system/memory/block_size_bytes", |linux| drop(linux.node_addresses(0))),
     ("sys/devices/system/cpu/online", |linux| drop(linux.processors())),
+    ("sys/devices/system/cpu/cpu0/cache/index0/size", |linux| _ = linux.cache_bytes(2)),
+    ("sys/devices/system/cpu/cpu0/cache/index0/level", |linux| _ = linux.cache_bytes(2)),
     ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", |linux| drop(linux.damon())),
-    ("sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", |linux| drop(linux.thp_sizes())),
+    ("sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", |linux| {
+        drop((linux.thp_sizes(), linux.thp_medium()));
+    }),
     ("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", |linux| drop(linux.thp_pmd_size())),
     ("sys/bus/event_source/devices/cpu/format/event", |linux| {
         for unit in linux.pmus("cpu").unwrap_or_default() {
@@ -136,6 +161,10 @@ pub(crate) const OWN: &[(&str, &[u8])] = &[
         "proc/kpageflags",
         b"\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\x20\x18\0\0\0\0\0\0\x20\x18\0",
     ),
+    ("sys/devices/system/cpu/cpu0/cache/index0/size", b"2048K\n"),
+    ("sys/devices/system/cpu/cpu0/cache/index0/level", b"2\n"),
+    ("proc/sys/kernel/perf_event_paranoid", b"-1\n"),
+    ("proc/sys/kernel/yama/ptrace_scope", b"1\n"),
     ("sys/kernel/mm/ksm/run", b"2\n"),
     ("sys/kernel/mm/ksm/advisor_mode", b"none [scan-time]\n"),
     ("sys/kernel/mm/ksm/general_profit", b"-12345\n"),
@@ -162,6 +191,10 @@ const BESIDE: &[(&str, &[u8])] = &[
         b"7f0000000000-7f0000001000 r-xp 00000000 fe:00 7 /lib/libpython3.11.so.1.0\n",
     ),
     ("proc/4242/stat", STAT),
+    ("sys/devices/system/cpu/cpu0/cache/index0/type", b"Unified\n"),
+    ("sys/devices/system/cpu/cpu0/cache/index0/size", b"512K\n"),
+    ("sys/devices/system/cpu/cpu0/cache/index0/level", b"2\n"),
+    ("proc/4242/status", STATUS),
     // A standard input that is only written to.
     ("proc/4242/fd/0", b""),
     ("proc/4242/fdinfo/0", b"flags:\t0100001\n"),
@@ -187,6 +220,10 @@ const BESIDE: &[(&str, &[u8])] = &[
     ("sys/kernel/mm/ksm/full_scans", b"2\n"),
     ("sys/kernel/mm/ksm/general_profit", b"-4096\n"),
 ];
+
+/// Of the process what ends with its state.
+const STATUS: &[u8] =
+    b"Name:\tpython3\nState:\tS (sleeping)\nTgid:\t4242\nPid:\t4242\nSigPnd:\t0000000000000000\n";
 
 /// The process, with all that the kernel tells of where its parts are (proc_pid_stat(5)).
 const STAT: &[u8] = b"4242 (python3) S 1 4242 4242 0 -1 4194304 100 0 0 0 3 4 0 0 20 0 1 0 7000 8192000 2000 \

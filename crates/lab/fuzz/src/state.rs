@@ -1,19 +1,23 @@
-//! What pagemills leave for one another: journals of loans, what daemons say of themselves, measured costs, and the
-//! page of a heap's statistics.
+//! What pagemills leave for one another: journals of loans, what daemons say of themselves, measured costs, what runs
+//! of a command have shown, and the page of a heap's statistics.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pagemill_control::costs;
+use pagemill_control::huge::learned::Learned;
 use pagemill_control::tier::status::{self, Board, Status};
+use pagemill_experiments::simulate::huge::prices;
 use pagemill_kernel::memory::huge_costs::HugeCosts;
 use pagemill_kernel::{
     Linux,
     settings::{damon, ksm_loan, loan},
 };
 use pagemill_launch::stats_page::{self, Page};
-use pagemill_model::Pid;
-use pagemill_policy::huge::{Figure, Moment, POLICIES, Unit, View};
+use pagemill_model::{Nanos, Pid};
+use pagemill_policy::huge::runs::{self, RunCost};
+use pagemill_policy::huge::trials::{ARMS, Trials};
+use pagemill_policy::huge::{Action, Figure, Moment, POLICIES, Unit, View};
 
 use crate::scratch::{in_scratch, put};
 
@@ -27,7 +31,7 @@ const SETTINGS: [&str; 4] = [
     "proc/sys/vm/compaction_proactiveness",
 ];
 
-/// A file in the directory of loans, by its first byte: a journal, a status, or costs.
+/// A file in the directory of loans, by its first byte: a journal, a status, costs, or what runs have shown.
 pub fn state(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     in_scratch(|room| {
@@ -39,12 +43,13 @@ pub fn state(bytes: &[u8]) {
         if !made || loan::make(&directory).is_err() {
             return;
         }
-        match which % 5 {
+        match which % 6 {
             0 => files(&linux, &directory, bytes),
             1 => ksm(&linux, &directory, bytes),
             2 => kdamonds(&linux, &directory, bytes),
             3 => daemons(&directory, bytes),
-            _ => known_costs(&linux, &directory, bytes),
+            4 => known_costs(&linux, &directory, bytes),
+            _ => learned(&linux, &directory, bytes),
         }
     });
 }
@@ -94,11 +99,17 @@ fn daemons(directory: &Path, bytes: &[u8]) {
     }
 }
 
-/// Costs as anybody may have written them, and what every policy decides by them.
+/// The file that names this boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Costs as anybody may have written them, what every policy decides by them, and what the simulator makes of them.
 fn known_costs(linux: &Linux, directory: &Path, bytes: &[u8]) {
-    let boot = put(&linux.path("/proc/sys/kernel/random/boot_id"), b"one\n");
-    if boot.and(put(&directory.join("huge-costs.json"), bytes)).is_err() {
+    let (boot, file) = (put(&linux.path(BOOT), b"one\n"), directory.join("huge-costs.json"));
+    if boot.and(put(&file, bytes)).is_err() {
         return;
+    }
+    for compaction in [None, Some(Nanos(u64::MAX))] {
+        let _ = prices(Some(&file), compaction);
     }
     let Ok(Some(known)) = costs::on_file(linux) else { return };
     let machine = costs::machine_view(linux, &known);
@@ -118,6 +129,66 @@ fn known_costs(linux: &Linux, directory: &Path, bytes: &[u8]) {
             let _ = policy.decide(&view).to_string();
         }
     }
+}
+
+/// A run of a command of this much CPU time.
+fn run_cost(first: Action, cpu: u64) -> RunCost {
+    RunCost { first, cpu, peak: 1 << 30 }
+}
+
+/// Remembers a run of a command; where that was written.
+fn remembered(linux: &Linux, directory: &Path, command: &[String]) -> Option<PathBuf> {
+    let mut run = Learned::of(linux, policy(), command, true);
+    let mut shown = Trials::of(|_| true);
+    for arm in ARMS {
+        if let Some(tally) = shown.tally_mut(arm) {
+            tally.add(7_000);
+        }
+    }
+    run.taught(shown);
+    run.keep(shown, Action::Fault64k, run_cost(Action::Fault2m, 3_000_000_000));
+    let mut entries = fs::read_dir(directory.join("learned")).ok()?.flatten();
+    entries.next().map(|entry| entry.path())
+}
+
+/// The name of a policy that remembers.
+fn policy() -> &'static str {
+    POLICIES.iter().find(|policy| policy.tries().is_some()).map_or("none", |policy| policy.name())
+}
+
+/// What runs of a command have shown, as anybody may have written it: what the next run begins with, what the policies
+/// decide by it, and what is kept after that.
+fn learned(linux: &Linux, directory: &Path, bytes: &[u8]) {
+    let command = ["program".to_owned(), "--small".to_owned()];
+    if put(&linux.path(BOOT), b"one\n").is_err() {
+        return;
+    }
+    let Some(file) = remembered(linux, directory, &command) else { return };
+    if put(&file, bytes).is_err() {
+        return;
+    }
+    let mut next = Learned::of(linux, policy(), &command, false);
+    let mut trials = Trials::of(|_| true);
+    if let Some(earlier) = next.beginning() {
+        trials.resume(&earlier);
+    }
+    let view = View { trials, unit: Unit::Cycles, ..View::default() };
+    for policy in POLICIES {
+        let _ = policy.decide(&view).to_string();
+        let Some(tries) = policy.tries() else { continue };
+        let usual = tries.first(&view);
+        let _ = (tries.best(&view), tries.helper_price(&view), next.has_room());
+        for arm in ARMS {
+            let _ = tries.stake(arm, &view);
+            let _ = runs::judge(next.runs(), arm, usual, tries.room(&view));
+        }
+    }
+    next.taught(trials);
+    let before = next.count();
+    next.keep(trials, Action::Fault64k, run_cost(Action::Fault2m, u64::MAX));
+    // It is replaced by a file that is one.
+    let kept = Learned::of(linux, policy(), &command, false).count();
+    assert_eq!(kept, before.saturating_add(1));
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -150,7 +221,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         text(2, "3\n"),
         json(3, serde_json::to_vec(&status)),
         json(4, serde_json::to_vec(&known)),
+        [vec![5], runs_shown().unwrap_or_default()].concat(),
     ]
+}
+
+/// What is on file of a command that ran once, as [`learned`] looks for it.
+fn runs_shown() -> Option<Vec<u8>> {
+    let room = tempfile::tempdir().ok()?;
+    let linux = Linux::at(room.path());
+    let directory = loan::directory(&linux);
+    put(&linux.path(BOOT), b"one\n").ok()?;
+    let command = ["program".to_owned(), "--small".to_owned()];
+    fs::read(remembered(&linux, &directory, &command)?).ok()
 }
 
 /// A page of statistics at an address of this process, or, by the first byte, the file of a library that exports one
@@ -241,7 +323,9 @@ mod tests {
     #[test]
     fn the_seeds_are_what_is_left() {
         let all: Vec<u8> = seeds().iter().map(|seed| seed[0]).collect();
-        assert_eq!(all, [0, 1, 2, 3, 4]);
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+        let shown = String::from_utf8(seeds()[5].clone()).unwrap();
+        assert!(shown.contains("\"runs\": 1") && shown.contains("--small"), "{shown}");
         let room = tempfile::tempdir().unwrap();
         let maps = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 7 /library.so\n";
         let process = room.path().join("proc/4242");

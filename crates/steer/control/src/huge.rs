@@ -18,7 +18,7 @@ mod counters;
 pub mod delivery;
 pub mod isolate;
 pub mod launcher;
-mod learned;
+pub mod learned;
 #[cfg(target_arch = "x86_64")]
 pub mod measure;
 #[cfg(target_arch = "x86_64")]

@@ -417,7 +417,6 @@ impl Arguments {
 mod tests {
     use clap::Parser;
 
-    use super::arguments::percent;
     use super::*;
 
     #[derive(Parser)]
@@ -475,15 +474,5 @@ mod tests {
         assert!(refused.contains("has no group for the number"), "{refused}");
         assert!(options("ops/s: (?:[0-9.]+)").is_err(), "a group that keeps nothing");
         assert!(options("ops/s: ([0-9.]+)").unwrap());
-    }
-
-    #[test]
-    fn a_percentage_reads_with_and_without_its_sign() {
-        for text in ["5", "5%", " 5 %"] {
-            assert_eq!(percent(text), Ok(0.05), "{text}");
-        }
-        for text in ["", "-1", "100", "five", "nan"] {
-            assert!(percent(text).is_err(), "{text}");
-        }
     }
 }

@@ -55,7 +55,7 @@ impl Arguments {
         if let Some(unknown) = self.policy.iter().find(|name| compose::find(name).is_none()) {
             let names = compose::names();
             let meant = meant(unknown, names.iter().map(AsRef::as_ref));
-            bail!("no policy '{unknown}'{meant}; valid: {}", names.join(", "));
+            bail!("there is no policy {unknown:?}{meant}; valid: {}", names.join(", "));
         }
         if let Some(sizes) = self.sweep {
             return self.swept(sizes, &machine);

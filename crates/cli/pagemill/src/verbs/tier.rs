@@ -154,7 +154,7 @@ struct Run {
     #[arg(long = "for", value_name = "TIME", value_parser = crate::values::length)]
     length: Option<Nanos>,
     /// Percent of one core that tracking may take; above it, the source of accesses rests
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = crate::values::percent)]
     cpu: f64,
     /// Memory of each tier that is left free
     #[arg(long, value_name = "SIZE", default_value = "64M")]

@@ -65,13 +65,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// How long those run that run for a time [default: 5].
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     seconds: Option<f64>,
     /// Share of the full size of those of fixed work [default: 1].
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", value_parser = crate::values::number)]
     scale: Option<f64>,
     /// Idle time before they read their memory at the end [default: 1].
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = crate::values::seconds)]
     hold: Option<f64>,
     /// Problem size of the NAS and graph kernels: S, W, A or B [default: S].
     #[arg(long, value_name = "CLASS")]
@@ -89,10 +89,10 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     server: Option<Address>,
     /// Operations that a YCSB client begins each second; 0: each when the last was answered [default: 0].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::values::number)]
     rate: Option<f64>,
     /// Microseconds between two requests [default: 0].
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = crate::values::microseconds)]
     think: Option<f64>,
     /// Seed of everything random [default: 1].
     #[arg(long, value_name = "N")]

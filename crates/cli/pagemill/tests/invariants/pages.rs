@@ -7,6 +7,7 @@ use std::path::Path;
 use pagemill_advise::levers;
 use pagemill_control::capability;
 use pagemill_experiments::{registry, reproduce::experiment};
+use pagemill_launch::allocator::{JEMALLOC, MIMALLOC, TCMALLOC};
 use pagemill_model::event::DATASETS;
 use pagemill_policy::{huge, tier::compose};
 use pagemill_record::recorders::RECORDERS;
@@ -363,6 +364,40 @@ fn a_page_that_lists_a_kind_lists_all_of_it() {
         let lacks: Vec<&&str> = names.iter().filter(|name| !is_there(name)).collect();
         assert!(names.len() > 5 && lacks.is_empty(), "{page} lacks {lacks:?}");
     }
+}
+
+/// The words between two texts.
+fn between<'a>(text: &'a str, begins: &str, ends: &str) -> BTreeSet<&'a str> {
+    let (_, list) = text.split_once(begins).unwrap();
+    list.split_once(ends).unwrap().0.split_whitespace().collect()
+}
+
+/// The page lacked seven of the packages that the launcher installs.
+#[test]
+fn the_packages_of_experiments_are_those_that_the_launcher_installs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let (launcher, page) = (read("pagemill"), read("docs/verbs/reproduce.md"));
+    let installed = between(&launcher, "\nreproduce_packages=(", ")");
+    assert!(installed.len() > 20, "{installed:?}");
+    assert_eq!(between(&page, "\n- Packages: ", ".\n"), installed);
+    let by_hand = between(&page, "\n- By hand, for more programs of `huge-pages`: ", ".\n");
+    // What is looked for is named with its package; those of util-linux every Debian has.
+    let looked_for =
+        regex::Regex::new(r#"\bfind\(\s*"[^"]+",\s*"([^"]+)"|\npackage = "([^"]+)""#).unwrap();
+    let experiments = files_below(&root.join("experiments"), ".toml");
+    let experiments = experiments.iter().map(|path| fs::read_to_string(path).unwrap());
+    let sources = sources().into_iter().filter(|source| source.room == "experiments");
+    let code = sources.map(|source| source.text.split("#[cfg(test)]").next().unwrap().to_owned());
+    let all = experiments.chain(code).collect::<Vec<_>>().join("\n");
+    let mut asked: BTreeSet<&str> = looked_for
+        .captures_iter(&all)
+        .map(|found| found.get(1).or(found.get(2)).unwrap().as_str())
+        .collect();
+    assert!(asked.remove("util-linux") && asked.len() > 20, "{asked:?}");
+    asked.extend([JEMALLOC, MIMALLOC, TCMALLOC].map(|one| one.package));
+    let lacks: Vec<_> = asked.iter().filter(|name| !installed.contains(*name)).collect();
+    assert!(lacks.iter().all(|name| by_hand.contains(**name)), "{lacks:?}");
 }
 
 /// The path that a word of code is meant to be, if it looks like one of ours: from the root, or from a crate's folder.

@@ -90,6 +90,58 @@ fn files_of_the_kernel_are_read_by_the_crate_for_that() {
     assert_eq!(found, known.into(), "ask `pagemill_kernel::Linux`");
 }
 
+/// What callers of `Linux` have that reads no text of the kernel's, or one that another method reads.
+const NO_TEXT: [(&str, &str); 13] = [
+    ("clear_referenced", "writes"),
+    ("compact_memory", "writes"),
+    ("drain_lists", "writes"),
+    ("drop_caches", "writes"),
+    ("in_first_pid_namespace", "the target of a link"),
+    ("is_root", "the status of this process"),
+    ("may_compact", "opens"),
+    ("may_set_ksm", "opens"),
+    ("pressure_file", "where a file is"),
+    ("refresh_lists", "has the kernel count; what it reads is `zoneinfo`"),
+    ("set_ksm_settings", "writes"),
+    ("set_oom_score_adj", "writes"),
+    ("shrink_slabs", "writes"),
+];
+
+/// The methods of `Linux` in a source that other crates may call.
+fn methods(text: &str) -> BTreeSet<&str> {
+    let blocks = text.split("\nimpl Linux {").skip(1);
+    let bodies = blocks.map(|block| block.split("\n}\n").next().unwrap());
+    let items = bodies.flat_map(|body| body.split("\n    pub fn ").skip(1));
+    let heads = items.map(|item| item.split('{').next().unwrap());
+    let methods = heads.filter(|head| head.contains("&self"));
+    methods.map(|head| head.split(['(', '<']).next().unwrap()).collect()
+}
+
+/// Seventeen readers of the kernel's text were in no target of the fuzzer.
+#[test]
+fn what_reads_text_of_the_kernel_is_fuzzed() {
+    let all = sources();
+    let of = |room: &'static str| all.iter().filter(move |source| source.room == room);
+    let methods: BTreeSet<&str> = of("kernel").flat_map(|source| methods(&source.text)).collect();
+    assert!(methods.len() > 60, "{methods:?}");
+    let fuzzed: Vec<&str> = of("fuzz").map(|source| source.text.as_str()).collect();
+    let is_called = |name: &str| fuzzed.iter().any(|text| text.contains(&format!("linux.{name}(")));
+    let left: BTreeSet<&str> = methods.into_iter().filter(|name| !is_called(name)).collect();
+    assert_eq!(
+        left,
+        NO_TEXT.map(|(name, _)| name).into(),
+        "a row of TEXTS in the fuzzer's kernel.rs"
+    );
+}
+
+#[test]
+fn methods_of_the_machine_are_found() {
+    let text = "pub fn a(&self) {}\nimpl Linux {\n    pub fn b(&self, x: u8) -> u8 {\n        1\n    }\n    pub fn \
+                c<T>(\n        &self,\n    ) {\n    }\n    fn d(&self) {}\n    pub(crate) fn e(&self) {}\n    pub fn \
+                f() {}\n}\nimpl Other {\n    pub fn g(&self) {}\n}\n";
+    assert_eq!(methods(text), ["b", "c"].into());
+}
+
 /// A sum of what a file says stops at the largest number: six places had written that out, and others had not.
 #[test]
 fn sums_that_stop_are_written_once() {

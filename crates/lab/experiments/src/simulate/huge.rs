@@ -45,7 +45,7 @@ pub fn policies(asked: &[String]) -> Result<Vec<&'static dyn Policy>> {
     let named = |name: &String| {
         find(name).with_context(|| {
             format!(
-                "no huge page policy '{name}'{}; valid: {}",
+                "there is no huge page policy {name:?}{}; valid: {}",
                 meant(name, names()),
                 names().collect::<Vec<_>>().join(", ")
             )
@@ -161,11 +161,21 @@ impl TimeLimit {
     }
 }
 
+/// A tenth of a second: no mechanism costs as much, and sums of it stay numbers.
+const DEAREST: u64 = 100_000_000;
+
 /// What the mechanisms and walks cost: as measured on the machine of a file, or as the model has it.
 ///
 /// # Errors
-/// The file is not what `plan --costs --json` prints, or has no cost of base and huge pages.
+/// Compaction takes longer than it does anywhere; the file is not what `plan --costs --json` prints, or has no cost of
+/// base and huge pages.
 pub fn prices(file: Option<&Path>, compaction: Option<Nanos>) -> Result<(Costs, tlb::Config)> {
+    ensure!(
+        attempt(compaction) <= DEAREST,
+        "--compaction {} is out of range; valid: 0 to {}",
+        Nanos(attempt(compaction)).plain(),
+        Nanos(DEAREST).plain()
+    );
     let (mut costs, mut tlb) = (
         Costs { stall: Figure::Modelled(attempt(compaction) + huge::MOVING_NS), ..huge::WARM },
         tlb::Config::default(),
@@ -177,8 +187,6 @@ pub fn prices(file: Option<&Path>, compaction: Option<Nanos>) -> Result<(Costs, 
         format!("{} is not what `pagemill plan --costs --json` prints", path.display())
     })?;
     let there = known.costs();
-    // A tenth of a second: nothing costs as much, and sums of it stay numbers.
-    const DEAREST: u64 = 100_000_000;
     let all = [there.base, there.huge, there.medium, there.collapse, there.deliver, there.fetch];
     let values = all.into_iter().chain([there.walk]).filter_map(|figure| figure.value());
     ensure!(

@@ -40,7 +40,7 @@ impl HugeProgram {
             Some(workload) => Self { workload, notes: Vec::new() },
             None if Path::new(name).is_dir() => recorded(Path::new(name), reads_per_ms)?,
             None => bail!(
-                "no workload '{name}'{}; valid with --huge: {}, or a recording",
+                "there is no workload {name:?}{}; valid with --huge: {}, or a recording",
                 meant(name, names()),
                 names().collect::<Vec<_>>().join(", ")
             ),

@@ -107,7 +107,7 @@ pub fn program(
         workload::named(name, machine).with_context(|| {
             let meant = meant(name, workload::names());
             let valid = workload::names().collect::<Vec<_>>().join(", ");
-            format!("no workload '{name}'{meant}; valid: {valid}")
+            format!("there is no workload {name:?}{meant}; valid: {valid}")
         })
     };
     let path = Path::new(name);

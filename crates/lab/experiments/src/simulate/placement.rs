@@ -6,7 +6,7 @@ use pagemill_model::Bytes;
 use pagemill_sim::machine::Machine;
 use pagemill_sim::run::{Report, Setup};
 use pagemill_sim::surface::Sampling;
-use pagemill_sim::workload::{GIB, Workload};
+use pagemill_sim::workload::Workload;
 use serde::Serialize;
 
 /// Bytes, to be read.
@@ -145,9 +145,9 @@ impl Conditions {
     pub fn text(&self, load: &Workload, rows: &[PolicyRow]) -> String {
         let mut text = String::new();
         text.push_str(&format!(
-            "{} on {:.1} GiB, antagonist {}x, modelled (one run, seed {})\n",
+            "{} on {}, antagonist {}x, modelled (one run, seed {})\n",
             load.name,
-            load.bytes() / GIB,
+            size(load.bytes()),
             self.antagonist,
             self.seed
         ));

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use pagemill_launch::meant::meant;
 use pagemill_model::{Event, Policy as _, Source as _, TierDecision};
 use pagemill_policy::tier::compose;
 use pagemill_policy::tier::live::Live;
@@ -45,7 +46,11 @@ impl Replay {
 /// # Errors
 /// There is none.
 pub fn policy(name: &str) -> Result<Live> {
-    let valid = || format!("no policy '{name}'; valid: {}", compose::names().join(", "));
+    let valid = || {
+        let names = compose::names();
+        let meant = meant(name, names.iter().map(AsRef::as_ref));
+        format!("there is no policy {name:?}{meant}; valid: {}", names.join(", "))
+    };
     Live::named(name).with_context(valid)
 }
 

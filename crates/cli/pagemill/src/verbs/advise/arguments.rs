@@ -38,10 +38,10 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     pub(super) goal: Option<Goal>,
     /// A gain that is worth a lever, percent. Default: 5%.
-    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::values::share, allow_hyphen_values = true)]
     pub(super) worth: Option<f64>,
     /// What counts as no slower, and as no more memory, percent. Default: 2%.
-    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PERCENT", value_parser = crate::values::share, allow_hyphen_values = true)]
     pub(super) slower: Option<f64>,
     /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes; up to
     /// three times that on a busy machine.
@@ -161,14 +161,5 @@ fn goes(names: &[&str]) -> String {
     match names {
         [one] => format!("{one} goes"),
         names => format!("{} go", names.join(", ")),
-    }
-}
-
-/// A share, given in percent: `5`, `5%`, `0.5 %`.
-pub(super) fn percent(text: &str) -> std::result::Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("expected a percentage from 0 to 100, such as 5%".into()),
     }
 }

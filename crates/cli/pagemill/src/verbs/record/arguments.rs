@@ -135,8 +135,7 @@ const OWN_MALLOC: &str = "none";
 
 /// How many times as long: `1.5` or `1.5x`.
 fn factor(text: &str) -> std::result::Result<f64, String> {
-    let number = text.strip_suffix(['x', 'X']).unwrap_or(text).parse::<f64>();
-    number
+    values::times(text)
         .ok()
         .filter(|factor| (1.01..=1000.0).contains(factor))
         .ok_or_else(|| "expected 1.01 to 1000, such as 1.5 or 1.5x".into())

@@ -100,12 +100,14 @@ pub struct Arguments {
 
 fn scale(text: &str) -> Result<f64, String> {
     let fits = |scale: &f64| *scale > 0.0 && *scale <= 10.0;
-    text.parse().ok().filter(fits).ok_or_else(|| "expected above 0 and at most 10".into())
+    let scale = crate::values::number(text).ok().filter(fits);
+    scale.ok_or_else(|| "expected above 0 and at most 10".into())
 }
 
 fn settle(text: &str) -> Result<f64, String> {
     let fits = |seconds: &f64| (0.0..=3600.0).contains(seconds);
-    text.parse().ok().filter(fits).ok_or_else(|| "expected 0 to 3600 seconds".into())
+    let seconds = crate::values::seconds(text).ok().filter(fits);
+    seconds.ok_or_else(|| "expected 0 to 3600 seconds".into())
 }
 
 impl Arguments {

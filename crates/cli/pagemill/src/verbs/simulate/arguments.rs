@@ -8,6 +8,7 @@ use pagemill_policy::tier::compose;
 use pagemill_sim::{huge as synthetic, workload};
 
 use super::huge;
+use crate::values;
 
 /// What is run where nothing is asked for.
 pub(super) const POLICIES: &str = "none,tpp,tpp+colloid";
@@ -72,25 +73,30 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) machine: Option<PathBuf>,
     /// Unloaded latency of the alternate tier in nanoseconds, instead of the machine's.
-    #[arg(long, value_name = "NS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "NS", allow_negative_numbers = true, value_parser = values::nanoseconds)]
     pub(super) unloaded: Option<f64>,
     /// Background load on the default tier, in steps of the machine's antagonist cores.
-    #[arg(long, value_name = "STEPS", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "STEPS", default_value_t = 0.0, allow_negative_numbers = true, value_parser = values::times
+    )]
     pub(super) antagonist: f64,
     /// The background load starts at this second rather than at once.
-    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true, value_parser = values::seconds)]
     pub(super) antagonist_at: Option<f64>,
     /// The hot set moves at this second [default: half of the run for moving and recordings, never for gups].
-    #[arg(long, value_name = "SECOND", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECOND", allow_negative_numbers = true, value_parser = values::seconds)]
     pub(super) move_at: Option<f64>,
     /// Length of the run.
-    #[arg(long, default_value_t = 120.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 120.0, allow_negative_numbers = true, value_parser = values::seconds)]
     pub(super) seconds: f64,
     /// One page in so many is simulated; 1 simulates them all.
-    #[arg(long, value_name = "PAGES", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PAGES", allow_negative_numbers = true, value_parser = values::number)]
     pub(super) scale: Option<f64>,
     /// Policies are told latencies and rates with an error of this percentage, each quantum anew.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 0.0, allow_negative_numbers = true,
+        value_parser = values::percent
+    )]
     pub(super) noise: f64,
     /// Seed: the same seed gives the same run.
     #[arg(long, default_value_t = 1)]
@@ -110,13 +116,13 @@ pub struct Arguments {
     #[arg(long, value_name = "FROM..TO", value_parser = points)]
     pub(super) points: Option<(u64, u64)>,
     /// With --figure or --sensitivity: keeps what is finished in this directory, and goes on from there.
-    #[arg(long, value_name = "DIR", value_parser = crate::values::directory())]
+    #[arg(long, value_name = "DIR", value_parser = values::directory())]
     pub(super) keep: Option<PathBuf>,
     /// Prints the built-in machine file, with the source of each value, and ends.
     #[arg(long)]
     pub(super) print_machine: bool,
     #[command(flatten)]
-    pub(super) printed: crate::values::Printed,
+    pub(super) printed: values::Printed,
 }
 
 /// A range of seeds, both ends included.

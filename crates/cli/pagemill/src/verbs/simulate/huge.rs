@@ -25,7 +25,7 @@ pub struct Options {
     ))]
     huge: Vec<String>,
     /// With --huge: share of the pageblocks that begin with a page in use, 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = crate::values::number)]
     fragmented: f64,
     /// With --huge: those pages cannot be moved.
     #[arg(long)]
