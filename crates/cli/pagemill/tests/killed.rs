@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
@@ -97,9 +98,10 @@ impl Run {
     /// What the program said at its end, and all that was said of it.
     fn end(mut self) -> (String, String) {
         let said = self.room.path().join("said");
+        // A read may fail in the middle of an end, or of the execution of another program.
         let ended = || {
             fs::read_to_string(format!("/proc/{}/stat", self.program))
-                .map_or(true, |stat| stat.contains(") Z "))
+                .map_or_else(|error| error.kind() == NotFound, |stat| stat.contains(") Z "))
         };
         until("the program to end", ended);
         self.recorder.wait().unwrap();
