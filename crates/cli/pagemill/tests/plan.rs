@@ -201,7 +201,7 @@ fn the_simulation_is_the_same_for_a_seed_and_names_what_it_knows() {
     assert!(first.contains("\"modelled\": true"), "{first}");
     assert_eq!(first, run());
     for (arguments, expected) in [
-        (["simulate", "grow", "--huge", "lru"], "no huge page policy 'lru'"),
+        (["simulate", "grow", "--huge", "lru"], "there is no huge page policy \"lru\""),
         (["simulate", "gups", "--huge", "cbmm"], "valid with --huge: grow, random, hot, sparse"),
     ] {
         let output = pagemill(&arguments);
