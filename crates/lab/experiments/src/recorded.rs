@@ -126,7 +126,11 @@ pub fn sweeps(
         |name| workload::named(name, &machine).with_context(|| format!("no workload {name}"));
     let (load, _) = program.workload(path, &like("zipf")?)?;
     let waiting = Workload { step: like("chase")?.step, ..load.clone() };
-    Ok([load, waiting].map(|load| sweep(machine.clone(), load, tick)))
+    let mut sweep = |number, load| {
+        let mut tick = |at, of| tick(number * of + at, 2 * of);
+        sweep(machine.clone(), load, &mut tick)
+    };
+    Ok([sweep(0, load), sweep(1, waiting)])
 }
 
 fn sweep(machine: Machine, load: Workload, tick: &mut dyn FnMut(usize, usize)) -> Sweep {

@@ -301,7 +301,7 @@ inline_ int leave(struct fault *fault, u32 more)
 	latency = now - fault->began;
 	fault->began = 0;
 	/* It waited for neither a lock nor a file: for another thread or process, of a userfaultfd say. */
-	if (fault->allocated && current_task()->nvcsw != fault->sleeps)
+	if (fault->allocated && !(more & MAJOR) && current_task()->nvcsw != fault->sleeps)
 		more |= SLEPT;
 	bucket.flags = fault->flags | more | fault->order << ORDER_SHIFT;
 	bucket.index = bucket_of(latency);
