@@ -228,6 +228,8 @@ pub struct Redis {
     pub rest_seconds: f64,
     /// Interval of the connection that measures reply times.
     pub ping_every_ms: u64,
+    /// Background saves at its end, of whose forks the shortest counts: what others do only makes one longer.
+    pub forks: std::num::NonZeroU32,
     /// Memory is flat when it moved by less than this share …
     pub converged_percent: f64,
     /// … during this time.

@@ -358,7 +358,7 @@ mod tests {
             goals.into_iter().find(|goal| goal.says.contains("BGSAVE")).unwrap().verdict
         };
         assert_eq!(at(1.1), Attainment::Aim);
-        assert_eq!(at(1.4), Attainment::Reached);
-        assert_eq!(at(1.6), Attainment::Missed);
+        assert_eq!(at(1.2), Attainment::Reached);
+        assert_eq!(at(1.4), Attainment::Missed);
     }
 }
