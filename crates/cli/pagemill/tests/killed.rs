@@ -215,7 +215,8 @@ fn and_a_helper_with_the_tracer() {
     ends_as_ever(&who, (0..6).map(|at| 60 + 151 * at));
 }
 
-/// The mapper made the mappings of the executed program in the memory of the one before, and it ended by SIGSEGV.
+/// The mapper made the mappings of the executed program in the memory of the one before, and it ended by SIGSEGV; so it
+/// did where the library found code of ours that read words which were not there yet.
 #[test]
 fn while_it_becomes_another_program() {
     let room = tempfile::tempdir().unwrap();

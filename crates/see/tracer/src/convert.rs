@@ -396,11 +396,10 @@ impl Conversion<'_> {
         let map = |start: u64, bytes: u64, access: i64, offset: u64| {
             call(MMAP, [start as i64, bytes as i64, access, SHARED | fixed, fd, offset as i64])
         };
+        let words = map(injected::CONTROL, injected::CONTROL_BYTES, 3, injected::CONTROL_OFFSET);
+        // In this order: were we killed between the two, the program would find code, which reads the words.
+        step("bring code into", &words)?;
         step("bring code into", &map(injected::CODE, injected::CONTROL_OFFSET, 5, 0))?;
-        step(
-            "bring code into",
-            &map(injected::CONTROL, injected::CONTROL_BYTES, 3, injected::CONTROL_OFFSET),
-        )?;
         let close = self.injection.one(&call(CLOSE, [fd]))?;
         self.check("close a file of", close)?;
         Ok(control)
