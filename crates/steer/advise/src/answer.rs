@@ -345,7 +345,7 @@ impl Advice {
         let levers = |names: &[&str]| match names {
             [name] => format!("{name} was"),
             names if names.len() <= NAMED => format!("{} were", names.join(", ")),
-            names => format!("{} levers were", names.len()),
+            names => format!("{} levers that may help were", names.len()),
         };
         let what = match (never.as_slice(), seldom.as_slice()) {
             ([], []) => return None,
@@ -360,9 +360,32 @@ impl Advice {
         Some(match self.interrupted {
             Some(_) => format!("{what} before that"),
             None => format!(
-                "{what} for lack of time (--within {}s would give enough)",
-                self.wanted.as_secs()
+                "{what} for lack of time (--within {}s would give enough){}",
+                self.wanted.as_secs(),
+                self.best_so_far().unwrap_or_default()
             ),
+        })
+    }
+
+    /// Of the levers that did not have their runs, the one that looks best, if nothing is chosen and it looks worth it.
+    fn best_so_far(&self) -> Option<String> {
+        let (levers, criteria) = (self.levers(), self.criteria());
+        let runs = self.runs(&levers);
+        let short =
+            |arm: &usize| self.arms[*arm].state == State::NoTime && !levers[*arm].is_empty();
+        let all = (0..self.arms.len()).filter(short).map(|arm| (arm, runs.promise(arm, &criteria)));
+        let (best, promise) = all.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let looks = self.judgement.choice.is_none() && promise < 1.0 - self.options.worth;
+        looks.then(|| {
+            let name = self.arms[best].lever.name();
+            let parts = [Quantity::Mean, self.judgement.time].map(|quantity| {
+                Some(format!("{} {}", column(quantity), changed(&runs.change(best, quantity)?)))
+            });
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            format!(
+                "; best so far: {name} ({}; --levers '{name}' tries it alone)",
+                parts.join(", ")
+            )
         })
     }
 
@@ -831,7 +854,9 @@ mod tests {
             "given up\n  one arena  tried once: 2.3 times the CPU time\n",
             "undecided\n  early trim  tried twice, undecided: memory, mean -29.5 %, CPU +0.0 %\n",
             "not tried, for time was short\n  trim at rest  may bring up to 50 % of memory\n",
-            "trim at rest was not tried and early trim was tried less than 3 times for lack of time",
+            "trim at rest was not tried and early trim was tried less than 3 times for lack of time (--within 0s \
+             would give enough); best so far: early trim (memory, mean -29.5 % [",
+            "; --levers 'early trim' tries it alone)",
         ] {
             assert!(text.contains(part), "no {part:?} in {text}");
         }

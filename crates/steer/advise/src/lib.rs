@@ -22,6 +22,7 @@ pub mod answer;
 pub mod arm;
 pub mod count;
 pub mod counted;
+mod crowd;
 mod ending;
 pub mod estimate;
 pub mod estimates;

@@ -4,7 +4,6 @@ mod notes;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::num::NonZero;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,11 +19,12 @@ use regex::bytes::Regex;
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, memory_bounds, of_levers};
 use crate::count::Count;
+use crate::crowd::{Crowd, CrowdMoment};
 use crate::free_memory::FreeMemory;
 use crate::lever::{Lever, Start, Target};
 use crate::levers::{REGISTRY, check};
 use crate::observation::{Cold, MUCH, RunObservation};
-use crate::pace::{Candidate, Pace};
+use crate::pace::{Candidate, Pace, Rest};
 use crate::rule::{Criteria, Figures, Goal, Judgement, LEAST, Quantity, Runs, Standing};
 use crate::server::Load;
 use crate::stall::{IDLE, Waits};
@@ -41,6 +41,8 @@ const TIME: Duration = Duration::from_secs(54);
 const TIMES: f64 = 20.0;
 /// On a busy machine the former is up to so many times that.
 const LONGER: f64 = 3.0;
+/// So much more of it for the runs that the best lever so far lacks.
+const GRACE: f64 = 0.1;
 /// Time where so many runs are asked for, and no time: as long as they take.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Rounds, at most.
@@ -289,6 +291,8 @@ struct Session<'a> {
     /// How runs as it is failed.
     failed: Vec<String>,
     arms: Vec<Arm>,
+    /// What others have of the CPUs while runs are on.
+    crowd: Crowd,
     count: usize,
     random: Random,
     /// The signal that ended it.
@@ -319,10 +323,12 @@ impl<'a> Session<'a> {
         let mut beat = |waits| progress(first.at(began.elapsed(), waits));
         // Who says how long it may take knows that it may rest.
         let rest = options.within.map_or(IDLE, |_| Duration::MAX);
+        let (mut crowd, before) = (Crowd::default(), CrowdMoment::now(&stage.target.linux));
         let run =
             stage.run(&Start::default(), RunOptions { limit, rest, marks: true }, &mut beat)?;
         let run = run.with_context(|| format!("cannot execute {}", stage.target.path.display()))?;
         accept(&run, &stage, limit)?;
+        crowd.until_now(&stage.target.linux, before.as_ref());
         let wall = Duration::from_secs_f64(run.figures.wall.unwrap_or(0.0));
         let batch = match wall < SHORT && options.load.is_none() {
             true => (BATCH.as_secs_f64() / wall.as_secs_f64().max(1e-4)).ceil() as usize,
@@ -351,6 +357,7 @@ impl<'a> Session<'a> {
             round: 0,
             failed: Vec::new(),
             arms,
+            crowd,
             count: 1,
             random: Random::new(options.seed),
             stage,
@@ -401,14 +408,15 @@ impl<'a> Session<'a> {
                 let at = if first { 0 } else { self.random.index(order.len() + 1) };
                 order.insert(at, self.arms.len());
             }
+            self.pace.sort(&self.rest(), &mut order, self.arms.len());
             let before = self.count;
             for arm in order {
                 match self.arms.get(arm).map(|arm| arm.took) {
                     // What another lever showed in this round may have told that it is of no use.
-                    Some(took) if self.arms[arm].plays() && self.has_time_beside(arm, took) => {
+                    Some(took) if self.arms[arm].plays() && self.fits(Some(arm), took) => {
                         self.try_lever(arm)?
                     }
-                    None if self.has_time(self.pace.base) => self.as_it_is()?,
+                    None if self.fits(None, self.pace.base) => self.as_it_is()?,
                     _ => {}
                 }
             }
@@ -435,9 +443,9 @@ impl<'a> Session<'a> {
 
     /// Time for it all.
     fn time(&self) -> Duration {
+        // A command of more threads than CPUs waits for its own.
         let waits = Runs { base: &self.base, ..Runs::default() }.waiting(None);
-        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-        time(self.options, self.shortest, for_others(waits, self.seen.peak.threads, cpus))
+        time(self.options, self.shortest, waits.min(self.crowd.share()))
     }
 
     /// Time that is left, seconds.
@@ -445,20 +453,21 @@ impl<'a> Session<'a> {
         self.time().saturating_sub(self.begun.elapsed()).as_secs_f64()
     }
 
-    /// Whether another run fits of an arm whose last one took so long.
-    fn has_time(&self, last: Option<f64>) -> bool {
-        self.pace.next_run(last) <= self.left()
-    }
-
-    /// The same for a lever, with the time kept for the runs that the best so far lacks.
-    fn has_time_beside(&self, arm: usize, last: Option<f64>) -> bool {
-        let leader =
-            self.leader().filter(|(leader, _)| *leader != arm && self.options.rounds.is_none());
+    /// What is left of the time, and for whom first.
+    fn rest(&self) -> Rest {
+        let bare = self.options.within.is_none() && self.options.rounds.is_none();
+        let grace = if bare { self.time().as_secs_f64() * GRACE } else { 0.0 };
+        let leader = self.leader().filter(|_| self.options.rounds.is_none());
         let leader = leader.map(|(leader, promise)| {
             let arm = &self.arms[leader];
-            Candidate { runs: arm.runs.len(), promise, took: arm.took }
+            (leader, Candidate { runs: arm.runs.len(), promise, took: arm.took })
         });
-        self.pace.fits_beside(self.left(), last, self.base.len(), leader)
+        Rest { left: self.left(), grace, base: self.base.len(), leader }
+    }
+
+    /// Whether another run fits of a lever, or of the command as it is, whose last one took so long.
+    fn fits(&self, lever: Option<usize>, last: Option<f64>) -> bool {
+        self.pace.fits(&self.rest(), lever, last)
     }
 
     /// The lever in play whose runs so far look best, if they look worth it, and how good.
@@ -499,7 +508,7 @@ impl<'a> Session<'a> {
             let runs = Runs { base: &self.base, levers: &levers, ..Runs::default() };
             self.pace.enough = runs.enough(&criteria(self.options));
         }
-        let left = self.left();
+        let left = self.pace.for_leader(&self.rest());
         play(&mut self.arms, &self.base, &self.pace, left, self.options, settled)
     }
 
@@ -522,6 +531,7 @@ impl<'a> Session<'a> {
         if let Some(warmth) = self.warmth {
             warmth.bring_about()?;
         }
+        let before = CrowdMoment::now(&self.stage.target.linux);
         for _ in 0..self.batch {
             let manner = RunOptions { limit: self.limit, rest: Duration::MAX, marks: false };
             let run = self.stage.run(start, manner, &mut beat)?;
@@ -532,6 +542,7 @@ impl<'a> Session<'a> {
                 break;
             }
         }
+        self.crowd.until_now(&self.stage.target.linux, before.as_ref());
         let took = begun.elapsed().as_secs_f64();
         self.pace.took(took);
         Ok((merged(runs), took))
@@ -568,7 +579,7 @@ impl<'a> Session<'a> {
         let mut failed = failure(&run);
         if let Some(how) = failed {
             self.arms[arm].failed.push(how);
-            if !self.has_time(Some(took)) {
+            if !self.fits(Some(arm), Some(took)) {
                 return Ok(());
             }
             (run, took) = self.run(name, &start, last)?;
@@ -618,12 +629,6 @@ impl<'a> Session<'a> {
             }
         }
     }
-}
-
-/// Of the share in which a command waits for a CPU, what is not for its own threads, of which there are so many.
-fn for_others(waits: f64, threads: u64, cpus: u64) -> f64 {
-    let runs = (cpus as f64 / threads.max(1) as f64).min(1.0);
-    (1.0 - (1.0 - waits) / runs).max(0.0)
 }
 
 /// Time for it all. Where none is given, a multiple of the shortest run, or what is enough for most; that is so much
@@ -821,15 +826,6 @@ mod tests {
             complaint: String::new(),
             left: false,
         }
-    }
-
-    /// A command of 1.8 s and nine threads on two CPUs had 61 s.
-    #[test]
-    fn a_command_that_waits_for_its_own_threads_has_no_more_time() {
-        assert_eq!(for_others(0.75, 8, 2), 0.0);
-        assert_eq!(for_others(0.5, 1, 2), 0.5);
-        assert!((for_others(0.875, 8, 2) - 0.5).abs() < 1e-9, "half of the two CPUs are others'");
-        assert_eq!(for_others(0.0, 0, 1), 0.0);
     }
 
     #[test]

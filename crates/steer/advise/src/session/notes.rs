@@ -1,14 +1,33 @@
 //! What is to be known of a session beside its figures.
 
 use super::{SMALL, Session, criteria};
+use pagemill_kernel::Linux;
 use pagemill_model::Bytes;
 
 use crate::arm::{Arm, given_up, of_levers};
 use crate::count::Count;
+use crate::crowd::BUSY;
 use crate::estimates::pressure;
 use crate::observation::percent;
 use crate::rule::{Quantity, Runs};
 use crate::warm::Warmth;
+
+/// CPUs that are online.
+fn cpus(linux: &Linux) -> u64 {
+    linux.processors().map_or(1, |all| all.len() as u64)
+}
+
+/// That a command, of more threads than CPUs or not, waited for a CPU in so many percent of the time that it was ready,
+/// and for whom: others had this share of all CPUs meanwhile, in percent.
+fn waits(waiting: f64, more_threads: bool, others: f64) -> String {
+    let had = format!("others had {others:.0} % of the CPUs");
+    let whom = match (others < BUSY * 100.0, more_threads) {
+        (true, true) => format!("for its own threads, which are more than there are CPUs ({had})"),
+        (true, false) => had,
+        (false, _) => format!("the machine is busy, {had}"),
+    };
+    format!("as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: {whom}")
+}
 
 impl Session<'_> {
     /// Whether some run had huge pages.
@@ -71,10 +90,8 @@ impl Session<'_> {
         }
         let waiting = runs.waiting(None) * 100.0;
         if waiting > self.options.worth * 100.0 {
-            notes.push(format!(
-                "as it is, it waited for a CPU in {waiting:.0} % of the time that it was ready: the machine is busy, \
-                 or it has more threads than CPUs"
-            ));
+            let more = self.seen.peak.threads > cpus(&self.stage.target.linux);
+            notes.push(waits(waiting, more, self.crowd.share() * 100.0));
         }
         let worth = self.options.worth;
         notes.extend(self.at_other_peaks(&runs));
@@ -124,5 +141,24 @@ impl Session<'_> {
             notes.push(format!("{} runs as it is failed and were repeated", self.failed.len()));
         }
         notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a command of 24 threads it was said that the machine is busy, whatever others did.
+    #[test]
+    fn who_waits_for_own_threads_is_not_told_that_the_machine_is_busy() {
+        let own = waits(82.0, true, 2.0);
+        assert!(
+            own.ends_with("for its own threads, which are more than there are CPUs (others had 2 % of the CPUs)"),
+            "{own}"
+        );
+        let busy = waits(82.0, true, 97.0);
+        assert!(busy.ends_with(": the machine is busy, others had 97 % of the CPUs"), "{busy}");
+        let alone = waits(8.0, false, 2.0);
+        assert!(alone.ends_with("was ready: others had 2 % of the CPUs"), "{alone}");
     }
 }
