@@ -7,7 +7,7 @@ use pagemill_report::draw::chart::{Bar, BarChart};
 use pagemill_report::draw::html::Page;
 use pagemill_report::draw::text;
 
-use crate::arm::{Arm, State, given_up};
+use crate::arm::{Arm, State, given_up, memory_bounds};
 use crate::count::Count;
 use crate::estimates::grouped;
 use crate::lever::Start;
@@ -15,7 +15,7 @@ use crate::observation::{RunObservation, bytes, part, percent, seconds};
 use crate::rule::{
     Aim, Change, Criteria, Figures, GROSS, Goal, LEAST, Quantity, Runs, Standing, runs_to_tell,
 };
-use crate::session::{Advice, NOT_ASKED};
+use crate::session::{Advice, NOT_ASKED, SMALL};
 
 /// Columns of the table: what they are called, here and in JSON.
 const COLUMNS: [(Quantity, &str, &str); 7] = [
@@ -188,8 +188,10 @@ impl Advice {
         if !self.undecided() {
             text.extend(self.unlikely().map(|unlikely| format!(" ({unlikely})")));
             text.extend(known.open.then(|| self.time_not_told()).flatten());
+            text.extend(self.ends_at_once());
         }
-        if let Some((arm, aim)) = self.judgement.over_bound.filter(|(arm, _)| told != Some(*arm)) {
+        let told_of = |(arm, _): &(usize, Aim)| told != Some(*arm) && self.too_noisy().is_none();
+        if let Some((arm, aim)) = self.judgement.over_bound.filter(told_of) {
             text.push_str("; ");
             text.push_str(&self.sentence(&levers, arm, aim, "would bring"));
             if levers[arm].len() < LEAST {
@@ -204,6 +206,21 @@ impl Advice {
             ));
         }
         text
+    }
+
+    /// That it ends at once, if it does: what levers do there says little.
+    fn ends_at_once(&self) -> Option<String> {
+        let runs = Runs { base: &self.base, ..Runs::default() };
+        let wall = runs.median(None, Quantity::Wall).filter(|_| self.batch > 1)?;
+        let peak = self.seen.peak.bytes as f64;
+        let memory = match peak {
+            0.0 => String::new(),
+            peak if peak < SMALL * self.options.worth => {
+                format!(", and its memory, {}, is too little for a lever", bytes(peak))
+            }
+            peak => format!(", and its memory, {}, was seen in few moments", bytes(peak)),
+        };
+        Some(format!("; it ends in {}: to start a process costs as much{memory}", seconds(wall)))
     }
 
     /// Where a lever is chosen for memory, another that is known to take less time by more than it is to be worth, and
@@ -238,19 +255,33 @@ impl Advice {
 
     /// That runs of the same differ so much that nothing can be told of a lever that is open yet, if so.
     pub(crate) fn too_noisy(&self) -> Option<String> {
-        let told = self.judgement.perhaps.map(|(arm, _)| arm);
         let levers = self.levers();
-        if !self.known(&levers, told).open || self.base.len() < LEAST {
+        if self.base.len() < LEAST || !self.may_help_yet(&levers) {
             return None;
         }
         let (noise, quantity) = self.runs(&levers).loudest(&self.criteria())?;
         let worth = self.options.worth;
         Some(format!(
-            "runs of the same differ by {:.0} % in {}: too much to tell {}{LESSEN}",
+            "runs of the same differ by {:.0} % in {}: too much to tell {}, for which it would take {:.0} runs of each \
+             lever{LESSEN}",
             noise * 100.0,
             if quantity == Quantity::Mean { "memory" } else { "time" },
             part(worth),
+            runs_to_tell(worth, noise)
         ))
+    }
+
+    /// Whether the runs of some lever that was tried leave it open whether it helps. Where runs of the same differ, one
+    /// may have been given up for what the first few were by chance: by all that is known now.
+    fn may_help_yet(&self, levers: &[Vec<Figures>]) -> bool {
+        let told = self.judgement.perhaps.map(|(arm, _)| arm);
+        let most = memory_bounds(&self.arms);
+        let now = Runs { most: &most, ..self.runs(levers) }.judge(&self.criteria());
+        let open = |arm: usize| {
+            let tried = matches!(self.arms[arm].state, State::Tried | State::Out);
+            tried && !levers[arm].is_empty() && now.standings[arm] == Standing::Open
+        };
+        self.known(levers, told).open || (0..self.arms.len()).any(open)
     }
 
     /// Where memory tells and is what is wanted, too: that no lever lowers it, and that of time nothing can be told.
@@ -531,10 +562,14 @@ impl Advice {
     fn colder(&self) -> Option<String> {
         let cold = self.seen.cold_data()?;
         (self.seen.share(cold.bytes) > self.options.worth).then(|| {
+            let live = self.seen.live_of(cold);
+            let what = match live < cold.bytes {
+                true => format!("{} that hold {} of data", bytes(cold.bytes as f64), bytes(live as f64)),
+                false => format!("{} of data", bytes(live as f64)),
+            };
             format!(
-                "modelled, not tried: {} of data, of {}, were not accessed for {}, and could live in zram, swap \
-                 or a slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
-                bytes(cold.bytes as f64),
+                "modelled, not tried: {what}, of {}, were not accessed for {}, and could live in zram, swap or a \
+                 slower tier (what it is: pagemill record --with accesses -o rec -- {}; pagemill report rec)",
                 bytes(self.seen.peak.bytes as f64),
                 seconds(cold.seconds),
                 Start::default().line(&self.words)
@@ -948,6 +983,22 @@ mod tests {
         assert!(!advice.helps() && !advice.undecided());
     }
 
+    /// Of a command of 3 ms it was said that none of five levers helps, and what that says of it nowhere.
+    #[test]
+    fn that_a_command_ends_at_once_is_said_first() {
+        let run = [(0.03, 0.002); 3];
+        let mut advice = advice(&run, &[(State::Out, &run)]);
+        advice.base.iter_mut().for_each(|run| run.wall = Some(0.0029));
+        assert!(!advice.conclusion().contains("it ends in"), "{}", advice.conclusion());
+        advice.batch = 35;
+        let told = |advice: &Advice| advice.conclusion();
+        let short = "use the command as it is; it ends in 2.9 ms: to start a process costs as much";
+        assert!(told(&advice).ends_with(short), "{}", told(&advice));
+        advice.seen.peak.bytes = 37 << 10;
+        let little = format!("{short}, and its memory, 37.0 KiB, is too little for a lever");
+        assert!(told(&advice).ends_with(&little), "{}", told(&advice));
+    }
+
     /// Nineteen lines stood below a table of two, twelve of them with one of two reasons.
     #[test]
     fn levers_that_were_not_tried_for_one_reason_share_a_line() {
@@ -975,19 +1026,25 @@ mod tests {
     #[test]
     fn where_runs_of_the_same_differ_too_much_to_tell_anything_it_is_undecided() {
         let runs = [(100.0, 1.0), (20.0, 0.2), (60.0, 0.5), (120.0, 1.1), (30.0, 0.3)];
-        let advice =
-            |lever: State| advice(&runs, &[(lever, &[(60.0, 0.5), (110.0, 1.0), (25.0, 0.3)])]);
-        let noisy = advice(State::Tried);
+        let advice_of = advice;
+        let noisy = advice(&runs, &[(State::Tried, &[(60.0, 0.5), (110.0, 1.0), (25.0, 0.3)])]);
         let says = noisy.conclusion();
         assert!(
             noisy.undecided() && says.starts_with("undecided: runs of the same differ by "),
             "{says}"
         );
         assert!(
-            says.contains(" in memory: too much to tell 5 % (a fixed seed and input, "),
+            says.contains(" in memory: too much to tell 5 %, for which it would take "),
             "{says}"
         );
         assert!(says.contains("; the lever that was tried is not shown to help by 5 %"), "{says}");
+        // Given up after one run that was long by chance: it was "use the command as it is" once, and undecided the
+        // next time.
+        let given_up = advice_of(&runs, &[(State::Out, &[(100.0, 1.5)])]).conclusion();
+        assert!(given_up.starts_with("undecided: runs of the same differ by "), "{given_up}");
+        // What is worse by far is so in spite of that.
+        let far = advice_of(&runs, &[(State::Out, &[(9000.0, 90.0), (9000.0, 91.0)])]);
+        assert!(!far.undecided(), "{}", far.conclusion());
         // Whoever differs by little is judged.
         let calm = super::tests::advice(&[(100.0, 1.0); 5], &[(State::Tried, &[(100.0, 1.0); 3])]);
         assert!(!calm.undecided(), "{}", calm.conclusion());

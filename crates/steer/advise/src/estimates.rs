@@ -520,8 +520,10 @@ impl Estimates {
                         format!("{name} may bring most: {by} ({why})")
                     }
                     false => format!(
-                        "no lever is likely to bring {:.0} % of its memory; {name} may, up to {up_to:.0} % ({why})",
-                        WORTH * 100.0
+                        "no lever{} is likely to bring {:.0} % of its memory; {name} may, up to {up_to:.0} % ({why}){}",
+                        self.but_slower_memory(),
+                        WORTH * 100.0,
+                        self.not_seen()
                     ),
                 }
             }
@@ -530,11 +532,28 @@ impl Estimates {
             }
             None if self.left_out().is_some() => "what levers may bring is not known".into(),
             None if ranked.iter().any(|row| is_known(row)) => format!(
-                "no lever may bring {:.0} % of its memory; what some would bring in time only a trial tells",
-                WORTH * 100.0
+                "no lever{} may bring {:.0} % of its memory; what some would bring in time only a trial tells{}",
+                self.but_slower_memory(),
+                WORTH * 100.0,
+                self.not_seen()
             ),
-            None => "no lever may help, by what was seen".into(),
+            None => format!(
+                "no lever{} may help, by what was seen{}",
+                self.but_slower_memory(),
+                self.not_seen()
+            ),
         }
+    }
+
+    /// Where what it accesses was not looked at, nothing is said of slower memory.
+    fn but_slower_memory(&self) -> &'static str {
+        if self.seen.not_marked.is_some() { " but slower memory" } else { "" }
+    }
+
+    /// Why nothing is said of slower memory here, if so.
+    fn not_seen(&self) -> String {
+        let why = |why: &String| format!("; of slower memory: {why}");
+        self.seen.not_marked.as_ref().map_or_else(String::new, why)
     }
 
     /// That much of the memory is in processes that were not looked into, if so.
@@ -864,24 +883,35 @@ mod tests {
     #[test]
     fn what_is_free_needs_no_slower_memory() {
         let mib = |mib: u64| mib << 20;
-        let cold = |lazy_free: u64, returnable: u64, range: Option<(u64, u64)>| {
+        let seen = |lazy_free: u64, returnable: u64, pieces: u64, range: Option<(u64, u64)>| {
             let look =
                 Memory { bytes: mib(100), anonymous: mib(100), lazy_free, ..Memory::default() };
-            let malloc = MallocFree { heap: mib(99), free: returnable, returnable, pieces: 0 };
+            let malloc =
+                MallocFree { heap: mib(99), free: returnable + pieces, returnable, pieces };
             let range = range.map(|(low, high)| crate::observation::Bounds { low, high });
-            let seen = RunObservation {
+            RunObservation {
                 cold: Some(crate::observation::Cold { bytes: mib(96), seconds: 10.0, range }),
                 malloc: Some(malloc),
                 lives: true,
                 ..RunObservation::of(vec![look])
-            };
-            let cold = seen.cold_data().unwrap();
+            }
+        };
+        let cold = |lazy_free, returnable, range| {
+            let cold = seen(lazy_free, returnable, 0, range).cold_data().unwrap();
             (cold.bytes, cold.range.map(|range| (range.low, range.high)))
         };
         assert_eq!(cold(0, 0, None), (mib(96), None));
         assert_eq!(cold(mib(90), 0, None), (mib(6), None));
         assert_eq!(cold(mib(60), mib(40), None), (0, None));
         assert_eq!(cold(0, mib(30), Some((mib(80), mib(98)))), (mib(66), Some((mib(50), mib(70)))));
+        // Of 21.4 MiB of "data" 14.0 MiB were free pieces of pages.
+        let live = |returnable: u64, pieces: u64| {
+            let seen = seen(0, mib(returnable), mib(pieces), None);
+            let cold = seen.cold_data().unwrap();
+            (cold.bytes >> 20, seen.live_of(cold) >> 20)
+        };
+        assert_eq!([live(0, 0), live(0, 25), live(60, 30)], [(96, 96), (96, 72), (36, 9)]);
+        assert_eq!(live(96, 50), (0, 0));
     }
 
     /// Of a Python that rested it said that the compacting heap may bring most where `run --trim` makes 26 MiB of 188;
@@ -976,6 +1006,32 @@ mod tests {
         let largest = told(Some((Pid(9), 50 << 20)));
         assert!(largest.contains("has 50.0 MiB of 150.0 MiB; nothing"), "{largest}");
         assert!(!told(Some((Pid(7), 149 << 20))).contains("looked into"));
+    }
+
+    /// "No lever may bring 5 % of its memory" stood above "what it accesses was not looked at", of 180 MiB of a file that
+    /// nobody read.
+    #[test]
+    fn what_was_not_looked_at_is_not_said_to_bring_nothing() {
+        let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
+        let look = Memory { bytes: 200 << 20, anonymous: 199 << 20, ..Memory::default() };
+        let malloc = MallocFree { heap: 1 << 20, free: 0, returnable: 0, pieces: 0 };
+        let told = |why: Option<&str>| {
+            let seen = RunObservation {
+                malloc: Some(malloc),
+                allocator: Some(Allocator::Glibc),
+                not_marked: why.map(str::to_owned),
+                lives: true,
+                seconds: 10.0,
+                ..RunObservation::of(vec![look])
+            };
+            Estimates::of("it".into(), seen, &target, Vec::new()).conclusion()
+        };
+        let all = told(None);
+        assert!(all.starts_with("no lever may ") && !all.contains("slower memory"), "{all}");
+        let part = told(Some("what it accesses was not looked at: too costly"));
+        assert!(part.starts_with("no lever but slower memory may "), "{part}");
+        let why = "; of slower memory: what it accesses was not looked at: too costly; ";
+        assert!(part.contains(why), "{part}");
     }
 
     /// A recording of 188 MiB without accesses was told that its memory is small.

@@ -131,6 +131,16 @@ impl RunObservation {
         Some(Cold { bytes: less(cold.bytes), range, ..cold })
     }
 
+    /// What of these pages is live, bytes: without the pieces of them that malloc keeps free. Which pages have these is
+    /// not known: all have as many.
+    pub fn live_of(&self, cold: Cold) -> u64 {
+        let (pieces, returnable) =
+            self.asked().map_or((0, 0), |malloc| (malloc.pieces, malloc.returnable));
+        let free = returnable.saturating_add(self.peak.lazy_free);
+        let pages = self.peak.anonymous.saturating_sub(free).max(1);
+        (cold.bytes as f64 * (1.0 - pieces.min(pages) as f64 / pages as f64)) as u64
+    }
+
     /// The most that was on huge pages at a time.
     pub fn most_huge(&self) -> u64 {
         self.looks.iter().map(|look| look.huge).max().unwrap_or(0)

@@ -39,6 +39,10 @@ const MANY: usize = 100;
 /// Time for it all where none is given: this, or so many times what the shortest run of the command as it is takes.
 const TIME: Duration = Duration::from_secs(54);
 const TIMES: f64 = 20.0;
+/// Of a server, whose turns may be as long as its client likes, the latter is this at the most; but so many turns are
+/// had in any case: a first look, and what shows one lever.
+pub const USUAL_FOR_A_SERVER: Duration = Duration::from_secs(160);
+const TURNS: f64 = 8.0;
 /// On a busy machine the former is up to so many times that.
 const LONGER: f64 = 3.0;
 /// So much more of it for the runs that the best lever so far lacks.
@@ -437,8 +441,26 @@ impl<'a> Session<'a> {
                 }
             }
             settled = judgement.stop && self.base.len() >= LEAST;
+            if settled && judgement.choice.is_none() {
+                self.learn_noise()?;
+            }
         }
         Ok(settled)
+    }
+
+    /// Runs as it is until it is known how much these differ, where nothing is chosen and they do.
+    fn learn_noise(&mut self) -> Result<()> {
+        let criteria = criteria(self.options);
+        let unknown = |session: &Self| {
+            let levers = of_levers(&session.arms);
+            let runs = Runs { base: &session.base, levers: &levers, ..Runs::default() };
+            runs.may_be_loud(&criteria) && session.fits(None, session.pace.base)
+        };
+        while unknown(self) {
+            self.round += 1;
+            self.as_it_is()?;
+        }
+        Ok(())
     }
 
     /// Time for it all.
@@ -637,6 +659,11 @@ fn time(options: &Options, shortest: f64, waits: f64) -> Duration {
     match (options.within, options.rounds) {
         (Some(time), _) => time,
         (None, Some(_)) => FOREVER,
+        // What was said before it began is kept.
+        (None, None) if options.load.is_some() => {
+            let turns = |turns: f64| Duration::from_secs_f64(shortest * turns);
+            TIME.max(turns(TIMES).min(USUAL_FOR_A_SERVER)).max(turns(TURNS))
+        }
         (None, None) => {
             let longer = (1.0 / (1.0 - waits).max(f64::EPSILON)).min(LONGER);
             // What a run takes has the waiting in it.
@@ -982,7 +1009,21 @@ mod tests {
         };
         assert_eq!(longest(&options()), None, "what a command takes is not known");
         assert_eq!(longest(&asked(1)), Some(TIME));
-        assert_eq!(longest(&asked(20)), Some(Duration::from_millis(20 * 21_100)));
+        assert_eq!(longest(&asked(5)), Some(Duration::from_millis(20 * 6_100)));
+        // "No turn is begun after about 1222 s", and nobody waits for that.
+        assert_eq!([10, 15].map(|turn| longest(&asked(turn))), [Some(USUAL_FOR_A_SERVER); 2]);
+        assert_eq!(
+            longest(&asked(60)),
+            Some(Duration::from_millis(8 * 61_100)),
+            "what one lever takes"
+        );
+        let client = |turn: f64, waits: f64| time(&asked(60), turn, waits);
+        assert_eq!(
+            client(12.0, 0.9),
+            USUAL_FOR_A_SERVER,
+            "its client ended sooner, and others' load is no matter"
+        );
+        assert_eq!(client(1.0, 0.0), TIME);
         let within = Some(Duration::from_secs(9));
         assert_eq!(longest(&Options { within, ..asked(20) }), within);
         assert_eq!(longest(&Options { rounds: Some(5), ..asked(20) }), None);

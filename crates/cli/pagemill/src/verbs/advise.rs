@@ -166,7 +166,14 @@ fn lasts(options: &Options) -> Option<String> {
         format!("a turn of the server takes up to about {} s (--for)", seconds(load.longest()));
     Some(match session::longest(options) {
         Some(all) => {
-            format!("{turn}; no turn is begun after about {} s (--within TIME)", seconds(all))
+            let (all, usual) = (seconds(all), seconds(session::USUAL_FOR_A_SERVER));
+            let most = match options.within {
+                None if all > usual => {
+                    format!("{usual} s, or {all} s if the client asks for as long as it may")
+                }
+                _ => format!("{all} s"),
+            };
+            format!("{turn}; no turn is begun after about {most} (--within TIME)")
         }
         None => format!("{turn}, and each lever has as many as --runs or --all says"),
     })

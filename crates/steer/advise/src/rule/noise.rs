@@ -4,10 +4,24 @@ use std::f64::consts::PI;
 
 use super::{Aim, Criteria, LOUD, Quantity, Runs, Z};
 
+/// So many runs of the same tell by how much these differ.
+pub(super) const KNOWN: usize = 8;
+
 impl Runs<'_> {
     /// The noise of what is to fall by this goal that is so great that few runs cannot tell what a lever does, and of
     /// what that is; of several the greatest.
     pub fn loudest(&self, criteria: &Criteria) -> Option<(f64, Quantity)> {
+        self.louder_than(LOUD, criteria)
+    }
+
+    /// Whether few runs as it is may be alike by chance where they are not: they differ by more than what is worth it,
+    /// and of fewer than [`KNOWN`] nobody knows by how much.
+    pub fn may_be_loud(&self, criteria: &Criteria) -> bool {
+        self.base.len() < KNOWN && self.louder_than(criteria.worth, criteria).is_some()
+    }
+
+    /// The greatest noise of what is to fall that is above so much.
+    fn louder_than(&self, loud: f64, criteria: &Criteria) -> Option<(f64, Quantity)> {
         let little = self.median(None, Quantity::Mean).is_none_or(|mean| mean < criteria.small);
         let noise = |aim: &Aim| match aim {
             // Of the command as it is: a lever's own runs may differ where those do not.
@@ -20,12 +34,12 @@ impl Runs<'_> {
         };
         // Where memory tells, and is wanted, noise in time leaves nothing open: that is said beside.
         let wanted = criteria.goal.aims();
-        let told = |aim: &Aim| *aim == Aim::Memory && noise(aim).is_some_and(|(it, _)| it <= LOUD);
+        let told = |aim: &Aim| *aim == Aim::Memory && noise(aim).is_some_and(|(it, _)| it <= loud);
         if wanted.iter().any(told) {
             return None;
         }
         let all = wanted.iter().filter_map(noise);
-        all.filter(|(noise, _)| *noise > LOUD).max_by(|a, b| a.0.total_cmp(&b.0))
+        all.filter(|(noise, _)| *noise > loud).max_by(|a, b| a.0.total_cmp(&b.0))
     }
 }
 
