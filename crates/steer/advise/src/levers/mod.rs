@@ -6,6 +6,7 @@ pub mod allocators;
 pub mod always;
 pub mod arenas;
 pub mod compact;
+pub mod compact_python;
 pub mod ksm;
 pub mod malloc_huge;
 pub mod medium;
@@ -40,6 +41,7 @@ pub const REGISTRY: &[&dyn Lever] = &[
     &allocators::Preloaded(&allocator::TCMALLOC),
     &plain::Plain,
     &compact::Compact,
+    &compact_python::CompactPython,
     &medium::Medium,
     &always::Always,
     &tried::Tried,

@@ -1,13 +1,15 @@
 //! What is to be known of a session beside its figures.
 
-use super::{SMALL, Session, criteria};
+use super::{NOT_ASKED, SMALL, Session, criteria};
 use pagemill_kernel::Linux;
 use pagemill_model::Bytes;
 
-use crate::arm::{Arm, given_up, of_levers};
+use crate::arm::{Arm, State, given_up, of_levers};
 use crate::count::Count;
 use crate::crowd::BUSY;
 use crate::estimates::pressure;
+use crate::lever::Lever as _;
+use crate::levers::compact_python::CompactPython;
 use crate::observation::percent;
 use crate::rule::{Quantity, Runs};
 use crate::warm::Warmth;
@@ -65,6 +67,19 @@ impl Session<'_> {
             let [mean, small] = [mean, SMALL].map(|bytes| Bytes(bytes as u64).plain());
             format!(
                 "its mean memory, {mean}, is little: changes of it are judged in shares of {small}"
+            )
+        })
+    }
+
+    /// Where levers were named: that another gets at what pymalloc keeps free, if it may.
+    fn python_not_asked(&self) -> Option<String> {
+        let name = CompactPython.name();
+        let arm = self.arms.iter().find(|arm| arm.lever.name() == name)?;
+        let left_out = arm.state == State::NotTried(NOT_ASKED.into());
+        (left_out && arm.estimate.memory > self.options.worth).then(|| {
+            format!(
+                "holes in pymalloc's arenas are holes in glibc's heap, too: --levers '{name}' tries the heap that \
+                 lays pages with holes over each other"
             )
         })
     }
@@ -130,6 +145,7 @@ impl Session<'_> {
         if let Some(bloat) = self.seen.bloat.filter(|bloat| self.seen.share(*bloat) > worth) {
             notes.push(format!("{} of its huge pages hold only zeros", Bytes(bloat).plain()));
         }
+        notes.extend(self.python_not_asked());
         notes.extend(pressure(&self.stage.target.linux));
         let free = self.free.as_ref().filter(|_| self.has_seen_huge_pages());
         notes.extend(
