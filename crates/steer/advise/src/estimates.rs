@@ -1008,8 +1008,7 @@ mod tests {
         assert!(!told(Some((Pid(7), 149 << 20))).contains("looked into"));
     }
 
-    /// "No lever may bring 5 % of its memory" stood above "what it accesses was not looked at", of 180 MiB of a file that
-    /// nobody read.
+    /// "No lever may bring 5 % of its memory" stood above "what it accesses was not looked at".
     #[test]
     fn what_was_not_looked_at_is_not_said_to_bring_nothing() {
         let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();

@@ -43,6 +43,11 @@ pub trait Lever: Sync {
         false
     }
 
+    /// Whether it gets at holes between CPython's small objects.
+    fn compacts_python(&self) -> bool {
+        false
+    }
+
     /// How a command is started under it.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! A session: the command is looked at, levers are tried round by round, within a time, until the rule says stop.
 
 mod notes;
+mod time;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,6 +16,9 @@ use pagemill_kernel::{Linux, process::orphans};
 use pagemill_launch::exit::Interrupted;
 use pagemill_model::Pid;
 use regex::bytes::Regex;
+
+pub use time::USUAL_FOR_A_SERVER;
+use time::{FOREVER, GRACE};
 
 use crate::accept::{accept, failure};
 use crate::arm::{Arm, State, given_up, memory_bounds, of_levers};
@@ -36,19 +40,6 @@ const SHORT: Duration = Duration::from_millis(50);
 const BATCH: Duration = Duration::from_millis(100);
 /// Commands in a batch, at most.
 const MANY: usize = 100;
-/// Time for it all where none is given: this, or so many times what the shortest run of the command as it is takes.
-const TIME: Duration = Duration::from_secs(54);
-const TIMES: f64 = 20.0;
-/// Of a server, whose turns may be as long as its client likes, the latter is this at the most; but so many turns are
-/// had in any case: a first look, and what shows one lever.
-pub const USUAL_FOR_A_SERVER: Duration = Duration::from_secs(160);
-const TURNS: f64 = 8.0;
-/// On a busy machine the former is up to so many times that.
-const LONGER: f64 = 3.0;
-/// So much more of it for the runs that the best lever so far lacks.
-const GRACE: f64 = 0.1;
-/// Time where so many runs are asked for, and no time: as long as they take.
-const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Rounds, at most.
 const MOST: usize = 40;
 /// Levers of a round that are many.
@@ -653,23 +644,10 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Time for it all. Where none is given, a multiple of the shortest run, or what is enough for most; that is so much
-/// longer as a command takes that waits for CPUs for this share of the time that it is ready.
+/// Time for it all, for a command whose shortest run took so long, and that waited for CPUs that others had.
 fn time(options: &Options, shortest: f64, waits: f64) -> Duration {
-    match (options.within, options.rounds) {
-        (Some(time), _) => time,
-        (None, Some(_)) => FOREVER,
-        // What was said before it began is kept.
-        (None, None) if options.load.is_some() => {
-            let turns = |turns: f64| Duration::from_secs_f64(shortest * turns);
-            TIME.max(turns(TIMES).min(USUAL_FOR_A_SERVER)).max(turns(TURNS))
-        }
-        (None, None) => {
-            let longer = (1.0 / (1.0 - waits).max(f64::EPSILON)).min(LONGER);
-            // What a run takes has the waiting in it.
-            TIME.mul_f64(longer).max(Duration::from_secs_f64(shortest * TIMES))
-        }
-    }
+    let asked = [options.rounds.is_some(), options.load.is_some()];
+    time::time(options.within, asked, shortest, waits)
 }
 
 /// The time after which no run is begun, by what is known before the first; none if that is not known.
@@ -823,6 +801,7 @@ pub(crate) fn options() -> Options {
 
 #[cfg(test)]
 mod tests {
+    use super::time::TIME;
     use super::*;
     use crate::lever::Estimate;
     use pagemill_launch::allocator::Allocator;

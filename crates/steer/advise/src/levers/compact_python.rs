@@ -1,11 +1,15 @@
-//! CPython on the compacting heap, without pymalloc: holes in pymalloc's arenas, which are mappings of its own, are out of
-//! reach of any malloc, and glibc's malloc has the same holes.
+//! CPython on the compacting heap, without pymalloc: holes in pymalloc's arenas, which are mappings of its own, are out
+//! of reach of any malloc, and glibc's malloc has the same holes.
 
 use pagemill_launch::cpython::{MALLOC, VARIABLE};
 
 use crate::lever::{Estimate, Lever, Start, Target};
-use crate::levers::compact::Compact;
 use crate::observation::RunObservation;
+
+fn start() -> Start {
+    let words = ["run", "--heap", "compact", "--backend", "remap", "--"];
+    Start { variables: Start::with(VARIABLE, MALLOC).variables, ..Start::on_heap(&words) }
+}
 
 /// `PYTHONMALLOC=malloc`, and `run --heap compact`, by remapping.
 pub struct CompactPython;
@@ -19,9 +23,14 @@ impl Lever for CompactPython {
         ]
     }
 
+    fn compacts_python(&self) -> bool {
+        true
+    }
+
     fn start(&self, target: &Target) -> Result<Start, String> {
-        let Start { variables, .. } = Start::with(VARIABLE, MALLOC);
-        Ok(Start { variables, ..Compact.start(target)? })
+        target.may_preload()?;
+        target.has_heap()?;
+        Ok(start())
     }
 
     fn estimate(&self, seen: &RunObservation) -> Estimate {
@@ -60,11 +69,8 @@ mod tests {
 
     #[test]
     fn both_are_in_its_line() {
-        let start = Start {
-            variables: Start::with(VARIABLE, MALLOC).variables,
-            ..Start::on_heap(&["run"])
-        };
-        let line = start.line(&["python3".into()]);
-        assert_eq!(line, format!("{VARIABLE}={} pagemill run python3", shell::quoted(MALLOC)));
+        let line = start().line(&["python3".into()]);
+        let heap = "pagemill run --heap compact --backend remap -- python3";
+        assert_eq!(line, format!("{VARIABLE}={} {heap}", shell::quoted(MALLOC)));
     }
 }

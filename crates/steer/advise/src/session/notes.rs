@@ -8,8 +8,6 @@ use crate::arm::{Arm, State, given_up, of_levers};
 use crate::count::Count;
 use crate::crowd::BUSY;
 use crate::estimates::pressure;
-use crate::lever::Lever as _;
-use crate::levers::compact_python::CompactPython;
 use crate::observation::percent;
 use crate::rule::{Quantity, Runs};
 use crate::warm::Warmth;
@@ -73,8 +71,8 @@ impl Session<'_> {
 
     /// Where levers were named: that another gets at what pymalloc keeps free, if it may.
     fn python_not_asked(&self) -> Option<String> {
-        let name = CompactPython.name();
-        let arm = self.arms.iter().find(|arm| arm.lever.name() == name)?;
+        let arm = self.arms.iter().find(|arm| arm.lever.compacts_python())?;
+        let name = arm.lever.name();
         let left_out = arm.state == State::NotTried(NOT_ASKED.into());
         (left_out && arm.estimate.memory > self.options.worth).then(|| {
             format!(
