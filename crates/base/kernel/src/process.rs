@@ -277,6 +277,21 @@ impl Linux {
         Ok(children)
     }
 
+    /// These processes, what they have started, and theirs, as they are now: parents before their children.
+    pub fn descendants(&self, roots: &[Pid]) -> Vec<Pid> {
+        let mut all: Vec<Pid> = roots.to_vec();
+        let mut at = 0;
+        while let Some(&pid) = all.get(at) {
+            // One that has ended meanwhile has none.
+            let children = self.children(pid).unwrap_or_default();
+            let fresh: Vec<Pid> =
+                children.into_iter().filter(|child| !all.contains(child)).collect();
+            all.extend(fresh);
+            at += 1;
+        }
+        all
+    }
+
     fn children_by_parent(&self, parent: Pid) -> Result<Vec<Pid>> {
         let is_child = |pid: &Pid| self.stat(*pid).is_ok_and(|stat| stat.parent == parent);
         Ok(self.processes()?.into_iter().filter(is_child).collect())

@@ -280,6 +280,15 @@ row! {
         /// What of the resident set the program gave back to the kernel by `MADV_FREE` and the kernel has not taken
         /// yet, bytes (LazyFree): it goes when memory is short. Absent in recordings of earlier versions.
         lazy_free: Option<Bytes> = "lazy_free_bytes",
+        /// Processes with memory of their own that it had started and that still ran, and theirs, without those that
+        /// may not be looked into. Absent where nobody looked (a look at many takes long and so is rare), and in
+        /// recordings of earlier versions.
+        children: Option<u64> = "children",
+        /// Proportional set size of these processes together, bytes: what several of them, or they and the recorded
+        /// one, share counts once. In none of the other columns.
+        children_pss: Option<Bytes> = "children_pss_bytes",
+        /// The one of them with the largest proportional set size; none where there is none.
+        largest_child: Option<u64> = "largest_child_pid",
         /// Charge of the process's memory cgroup, bytes, user and kernel memory.
         cgroup: Option<Bytes> = "cgroup_bytes",
         /// Kernel memory in that charge, bytes.

@@ -82,6 +82,44 @@ pub struct HeapView {
     pub malloc: Option<Malloc>,
     /// The last time that the process had nine tenths of its highest memory or more.
     pub plateau: Option<Plateau>,
+    /// What processes that it started held, at the moment at which that was most.
+    pub children: Option<Children>,
+}
+
+/// What the processes that a process has started hold, and theirs, at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Children {
+    /// When, since the first sample.
+    pub at: Nanos,
+    /// How many they were.
+    pub processes: u64,
+    /// Their memory, shared pages once.
+    pub memory: Bytes,
+    /// That of the process itself.
+    pub own: Bytes,
+    /// The one that held most.
+    pub largest: Option<u64>,
+}
+
+impl Children {
+    /// Of one sample, `at` after the first; `own`: the memory of the process. None where nobody looked.
+    pub fn of(sample: &HeapSample, own: Bytes, at: Nanos) -> Option<Self> {
+        let processes = sample.children.filter(|count| *count > 0)?;
+        let (memory, largest) = (sample.children_pss?, sample.largest_child);
+        Some(Self { at, processes, memory, own, largest })
+    }
+
+    /// Whether they hold so much that who looks at the process alone misses something.
+    pub fn matter(&self) -> bool {
+        const LEAST: u64 = 4 << 20;
+        const PART: f64 = 0.2;
+        self.memory.0 >= LEAST && self.memory.0 as f64 >= self.all().0 as f64 * PART
+    }
+
+    /// What they and the process hold.
+    pub fn all(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_add(self.own.0))
+    }
 }
 
 /// How it was while memory was high: a program that ends may have given most of it back before its last sample.
@@ -246,6 +284,7 @@ pub struct HeapFold {
     malloc: Option<Malloc>,
     highest: Bytes,
     plateau: Option<Plateau>,
+    children: Option<Children>,
     rest: RestFold,
 }
 
@@ -295,6 +334,9 @@ impl Fold for HeapFold {
                 let at = sample.time.since(first);
                 self.plateau = Some(Plateau { at, memory, anonymous, malloc });
             }
+            let children = Children::of(sample, memory, sample.time.since(first));
+            let most = self.children.map_or(0, |children| children.memory.0);
+            self.children = children.filter(|now| now.memory.0 > most).or(self.children);
         }
         let kept = self.malloc.as_ref().map(|malloc| malloc.returnable);
         self.rest.push(sample.time, sample.cpu, kept);
@@ -357,6 +399,7 @@ impl Fold for HeapFold {
             last: self.last.clone(),
             malloc: self.malloc.as_ref().map(with_use),
             plateau,
+            children: self.children,
         }
     }
 }

@@ -16,6 +16,7 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
     let (meta, condition) = (feed.meta(), feed.condition());
     let sample = state.memory.last.as_ref();
     let bytes = |value: Option<Bytes>| value.map(|bytes| bytes.0);
+    let children = state.memory.children;
     let lacks = feed.lacks().into_iter();
     json!({
         "pid": meta.pid,
@@ -31,6 +32,8 @@ pub fn frame(state: &State, feed: &dyn Feed, around: &Surroundings) -> Value {
             "shared_bytes": sample.and_then(|sample| bytes(sample.pss_shmem)),
             "swap_bytes": sample.and_then(|sample| bytes(sample.swap)),
             "lazy_free_bytes": sample.and_then(|sample| bytes(sample.lazy_free)),
+            "children": children.map(|children| children.processes),
+            "children_bytes": children.map(|children| children.memory.0),
             "live_bytes": sample.and_then(|sample| bytes(sample.live)),
             "heap_bytes": sample.and_then(|sample| bytes(sample.footprint)),
         },

@@ -5,6 +5,7 @@
 #[macro_use]
 extern crate pagemill_launch;
 
+mod children;
 pub mod free_memory;
 pub mod kernel_scores;
 pub mod malloc_free;

@@ -50,16 +50,7 @@ pub struct Memory {
 
 /// The processes that `roots` are and have started, as they are now.
 pub fn descendants(linux: &Linux, roots: &[Pid]) -> Vec<Pid> {
-    let mut all: Vec<Pid> = roots.to_vec();
-    let mut at = 0;
-    while let Some(&pid) = all.get(at) {
-        // One that has ended meanwhile has none.
-        let children = linux.children(pid).unwrap_or_default();
-        let fresh: Vec<Pid> = children.into_iter().filter(|child| !all.contains(child)).collect();
-        all.extend(fresh);
-        at += 1;
-    }
-    all
+    linux.descendants(roots)
 }
 
 /// One look at these processes; none if there is nothing to see of any. One that has the memory of the one that started

@@ -26,7 +26,7 @@ pub enum Stake {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// What it is about, in a word: `cold`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`,
-    /// `lazy-free`, `growth`, `faults`, `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
+    /// `lazy-free`, `children`, `growth`, `faults`, `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,

@@ -6,7 +6,7 @@ use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Nanos, units};
 
 use super::finding::{Finding, Inconclusive, REST, RecordedViews, Stake, percent, size, time};
-use crate::heap::{HeapView, Malloc, Summary};
+use crate::heap::{Children, HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
 const LEAST: f64 = 4.0 * 1024.0 * 1024.0;
@@ -207,11 +207,42 @@ fn lazy_free(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     })
 }
 
+/// That processes which it started hold a good part of the memory, of which samples of one process say nothing.
+pub(super) fn children(seen: &RecordedViews<'_>) -> Option<Finding> {
+    let children = seen.heap?.children.filter(Children::matter)?;
+    let Children { at, processes, memory, own, largest } = children;
+    let share = memory.0 as f64 / children.all().0.max(1) as f64;
+    let of = units::counted(processes, "process", "processes");
+    Some(Finding {
+        subject: "children",
+        text: format!(
+            "{} of {} of memory were in {of} that it started, of which nothing more was recorded: it had {} itself",
+            size(memory.0),
+            size(children.all().0),
+            size(own.0),
+        ),
+        evidence: format!(
+            "Pss of each at {} (/proc/PID/smaps_rollup), shared pages once{}",
+            time(at.0),
+            largest.map_or_else(String::new, |pid| format!("; process {pid} had most"))
+        ),
+        next: match largest.filter(|_| seen.lives) {
+            Some(pid) => format!("pagemill advise -p {pid}"),
+            None => format!("pagemill advise {}", seen.restart_command()),
+        },
+        stake: Stake::Memory(memory),
+        share,
+    })
+}
+
 /// That the recorded process is not the one whose memory it is.
 pub(super) fn elsewhere(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
     let mut missing = seen.meta?.not_measured.iter();
     let missing =
         missing.find(|missing| missing.what == NotMeasured::WORKERS && seen.heap.is_some())?;
+    if children(seen).is_some() {
+        return None;
+    }
     Some(Inconclusive {
         what: "who holds the memory of its child processes, which did most of the work",
         why: missing.why.clone(),

@@ -82,6 +82,8 @@ pub fn conclude(seen: &RecordedViews<'_>) -> Conclusions {
     found.extend(huge::find(seen));
     found.extend(fragmentation::find(seen));
     found.sort_by(|a: &Finding, b| b.share.total_cmp(&a.share).then(a.subject.cmp(b.subject)));
+    // What the others are a part of stands first.
+    found.splice(0..0, heap::children(seen));
     found.truncate(MOST);
     let inconclusive = [
         heap::elsewhere(seen),

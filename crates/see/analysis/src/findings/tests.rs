@@ -670,6 +670,47 @@ fn of_a_command_whose_work_others_did_nothing_is_concluded() {
     assert_eq!(inconclusive[0].why, "one had 90 MiB");
 }
 
+/// "nothing here is worth changing" was said of a server with 33 MiB, whose four workers had 168 more.
+#[test]
+fn memory_of_the_processes_that_it_started_comes_first() {
+    let told = |children: Option<u64>, mib: u64, lives: bool| {
+        let mut fold = HeapFold::default();
+        for (time, mib) in [(0, mib / 2), (1_000_000_000, mib), (2_000_000_000, mib / 4)] {
+            let sample = HeapSample {
+                time: Nanos(time),
+                pss: Some(Bytes(32 * MIB)),
+                children,
+                children_pss: children.map(|_| Bytes(mib * MIB)),
+                largest_child: children.map(|_| 9),
+                lazy_free: Some(Bytes(31 * MIB)),
+                ..HeapSample::default()
+            };
+            fold.event(&Event::Heap(Box::new(sample)));
+        }
+        let view = fold.view();
+        let why = "one had 90 MiB".into();
+        let not_measured = vec![NotMeasured { what: NotMeasured::WORKERS.into(), why }];
+        let meta = Meta { command: vec!["./s".into()], not_measured, ..Meta::default() };
+        let (heap, meta) = (Some(&view), Some(&meta));
+        conclude(&RecordedViews { heap, meta, lives, ..RecordedViews::default() })
+    };
+    let Conclusions { findings, inconclusive, .. } = told(Some(4), 168, false);
+    let subjects: Vec<_> = findings.iter().map(|one| one.subject).collect();
+    assert_eq!(subjects, ["children", "lazy-free"]);
+    let text = "168.0 MiB of 200.0 MiB of memory were in 4 processes that it started, ";
+    assert!(findings[0].text.starts_with(text), "{}", findings[0].text);
+    assert!(findings[0].evidence.starts_with("Pss of each at 1.0 s "), "{}", findings[0].evidence);
+    assert_eq!(findings[0].next, "pagemill advise -- ./s");
+    assert_eq!(findings[0].stake, Stake::Memory(Bytes(168 * MIB)));
+    assert!(inconclusive.iter().all(|one| !one.why.contains("90 MiB")), "said twice");
+    assert_eq!(told(Some(1), 168, true).findings[0].next, "pagemill advise -p 9");
+    for (children, mib) in [(None, 0), (Some(0), 0), (Some(1), 3), (Some(1), 7)] {
+        let told = told(children, mib, false);
+        assert_eq!(told.findings[0].subject, "lazy-free", "{children:?} {mib}");
+        assert_eq!(told.inconclusive[0].why, "one had 90 MiB");
+    }
+}
+
 #[test]
 fn free_memory_inside_the_heap_is_named_with_what_compaction_did() {
     let sample = |time: u64, live: u64, footprint: u64| {

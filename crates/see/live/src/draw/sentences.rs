@@ -2,9 +2,11 @@
 
 use pagemill_analysis::findings::is_stored;
 use pagemill_analysis::growth::steady;
+use pagemill_analysis::heap::Children;
 use pagemill_launch::prepare;
 use pagemill_model::recording::Meta;
 use pagemill_model::sums::sum;
+use pagemill_model::units::counted;
 use pagemill_model::{Bytes, FaultSetup, HeapSample, Nanos};
 
 use crate::state::State;
@@ -48,7 +50,9 @@ pub fn percent(share: f64) -> String {
 /// The sentences that there are.
 pub fn says(state: &State, meta: &Meta) -> impl Iterator<Item = Sentence> {
     let memory = memory_sentence(state).or_else(|| accesses_sentence(state, meta));
-    [memory, growth_sentence(state), faults_sentence(state, meta)].into_iter().flatten()
+    [memory, children_sentence(state), growth_sentence(state), faults_sentence(state, meta)]
+        .into_iter()
+        .flatten()
 }
 
 /// What is cold, of a recording of accesses without samples of memory.
@@ -174,6 +178,21 @@ fn memory_sentence(state: &State) -> Option<Sentence> {
         text += &from_its_peak(state, sample, all).unwrap_or_default();
     }
     Some(Sentence { text, alert: false })
+}
+
+/// That more is in processes that it started, where that is a good part of all.
+fn children_sentence(state: &State) -> Option<Sentence> {
+    let children = state.memory.children.filter(Children::matter)?;
+    let look = children.largest.map_or_else(String::new, |pid| {
+        let of = if children.processes == 1 { "it" } else { "the largest" };
+        format!(": pagemill live -p {pid} looks into {of}")
+    });
+    let text = format!(
+        "{} more in {} that it started{look}",
+        size(children.memory.0),
+        counted(children.processes, "process", "processes"),
+    );
+    Some(Sentence { text, alert: true })
 }
 
 /// What the program gave to the kernel, and the kernel has not taken yet, bytes.
@@ -444,6 +463,35 @@ mod tests {
             assert_eq!(says(little), "200.0 MiB of memory; at its peak");
         }
         assert!(says(Some(1 << 20)).contains("200.0 MiB of it free"), "no more than there is");
+    }
+
+    /// "33.0 MiB of memory; at its peak" was all that was said of a server whose workers had 168.
+    #[test]
+    fn what_other_processes_hold_that_it_started_is_said_while_they_run() {
+        let says = |looks: &[Option<u64>]| {
+            let mut state = state(HeapSample::default());
+            for (children, time) in looks.iter().zip(2..) {
+                let sample = HeapSample {
+                    time: Nanos(time * 1_000_000_000),
+                    pss: Some(Bytes(33 * MIB)),
+                    children: *children,
+                    children_pss: children.map(|count| Bytes(count * 42 * MIB)),
+                    largest_child: children.filter(|count| *count > 0).map(|_| 9),
+                    ..HeapSample::default()
+                };
+                state.event(&Event::Heap(Box::new(sample)), &Meta::default());
+            }
+            children_sentence(&state).map(|sentence| sentence.text)
+        };
+        let four = "168.0 MiB more in 4 processes that it started: pagemill live -p 9 looks into the largest";
+        assert_eq!(says(&[Some(4), None]).as_deref(), Some(four), "nobody looked the last time");
+        assert!(
+            says(&[Some(1)])
+                .unwrap()
+                .ends_with(" 1 process that it started: pagemill live -p 9 looks into it")
+        );
+        assert_eq!(says(&[Some(4), Some(0)]), None);
+        assert_eq!(says(&[None]), None);
     }
 
     /// Of a leak whose malloc had a fifth of it free only the latter was said.

@@ -1,6 +1,6 @@
 //! How much memory the process has, by the kernel's accounting and by its heap's.
 
-use pagemill_analysis::heap::held;
+use pagemill_analysis::heap::{Children, held};
 use pagemill_model::{Bytes, Event, HeapSample, Nanos};
 
 use super::history::History;
@@ -18,6 +18,8 @@ pub struct Memory {
     pub held: History,
     /// What is live in the heap over time, bytes.
     pub live: History,
+    /// What processes that it started hold, at the last look at them; none where there are none.
+    pub children: Option<Children>,
     /// The part of a CPU that the process used between the last two looks that tell.
     pub used: Option<f64>,
     /// The look from which that counts: when, and the CPU time until then.
@@ -33,6 +35,9 @@ impl Memory {
         let Event::Heap(sample) = event else { return };
         if let Some(bytes) = memory(sample) {
             self.history.add(sample.time, bytes as f64);
+        }
+        if let Some(own) = memory(sample).filter(|_| sample.children.is_some()) {
+            self.children = Children::of(sample, Bytes(own), sample.time);
         }
         if let Some(Bytes(held)) = held(sample) {
             self.held.add(sample.time, held as f64);

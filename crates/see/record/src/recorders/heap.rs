@@ -1,6 +1,6 @@
 //! `--with heap`: samples of the heap's statistics and the kernel's accounting of the process; of a process that is not
 //! on pagemill's heap, what its own malloc keeps free ([`MallocReader`]), now and then, and once more at the end where
-//! it lives on.
+//! it lives on; and what the processes hold that it started ([`Children`]).
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use pagemill_model::units::counted;
 use pagemill_model::{Bytes, Event, EventKind, Pid};
 
 use super::recorder::{Options, Recorder, RecorderKind, Start};
+use crate::children::Children;
 use crate::malloc_reader::MallocReader;
 use crate::sampler::Sampler;
 
@@ -30,8 +31,9 @@ pub const KIND: RecorderKind = RecorderKind {
     },
 };
 
-/// Why what child processes take is never measured.
-const FOLLOWS: &str = "a recording of the heap follows one process (record a child with -p)";
+/// Why nothing more is measured of child processes.
+const FOLLOWS: &str = "a recording of the heap follows one process (record a child with -p), and has what all \
+                       others that it started hold together (children_pss_bytes)";
 /// What is not measured where no malloc answers, and why.
 const MALLOC: &str = "what its malloc keeps free (malloc_free_bytes, …)";
 const NO_MALLOC: &str = "read from outside are glibc's malloc and jemalloc, where no part of the heap is in swap and \
@@ -60,6 +62,7 @@ pub struct Heap {
     /// Pages are marked as not accessed: the malloc is read just before.
     marks: bool,
     python: Python,
+    children: Children,
     own: ProcessUsage,
 }
 
@@ -120,10 +123,20 @@ impl Heap {
         let due = Instant::now();
         let python = Python { linux: linux.clone(), pid, due, found: false };
         let sampler = Sampler::attach(linux, pid)?;
-        let own = ProcessUsage::default();
+        let (children, own) = (Children::default(), ProcessUsage::default());
         let (first, samples) = (None, 0);
-        let mut heap =
-            Self { sampler, interval, first, samples, preloaded, malloc, marks, python, own };
+        let mut heap = Self {
+            sampler,
+            interval,
+            first,
+            samples,
+            preloaded,
+            malloc,
+            marks,
+            python,
+            children,
+            own,
+        };
         heap.first = heap.sample()?;
         Ok(heap)
     }
@@ -131,6 +144,9 @@ impl Heap {
     fn sample(&mut self) -> Result<Option<Event>> {
         let mut sample = self.sampler.sample()?;
         self.python.look();
+        if let Some(sample) = &mut sample {
+            self.children.look(&self.python.linux, sample);
+        }
         // The heap of a program that was started on it may not be there yet.
         if let Some(sample) = sample.as_mut().filter(|_| !self.preloaded && !self.marks) {
             self.malloc.read(sample);

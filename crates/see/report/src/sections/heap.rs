@@ -127,6 +127,13 @@ impl Section for HeapView {
             });
             ("malloc".to_owned(), value)
         }));
+        fields.extend(view.children.map(|children| {
+            let value = json!({
+                "at_ns": children.at.0, "processes": children.processes, "bytes": children.memory.0,
+                "own_bytes": children.own.0, "largest_pid": children.largest,
+            });
+            ("children".to_owned(), value)
+        }));
         fields.insert("samples".into(), json!(view.samples));
         fields.insert("duration_ns".into(), json!(view.duration.0));
         Value::Object(fields)
