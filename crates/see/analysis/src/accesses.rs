@@ -6,7 +6,7 @@
 //! Always true: a page counts once for each address, however many intervals it was touched in; a mapping's
 //! pages add up to those of all mappings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pagemill_model::fault::Flags;
 use pagemill_model::sums::{add, sum};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::ProcessPage;
 use crate::faults::label;
+use crate::objects::is_stored;
 use crate::pages::{AddressLayout, runs};
 use crate::recent::{Recent, Table};
 
@@ -57,6 +58,23 @@ pub struct AccessView {
     /// Accesses that no mapping and no thread has, for they are to more pages than are told apart.
     #[serde(default)]
     pub left_out: u64,
+    /// Mapped files that are stored somewhere: when their pages were touched last; by name.
+    #[serde(default)]
+    pub files: Vec<FileUse>,
+}
+
+/// When pages of a mapped file were touched last. The kernel maps the pages around one that is touched, and they count
+/// as touched with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileUse {
+    /// Its name.
+    pub name: String,
+    /// Processes that touched it.
+    pub processes: u64,
+    /// Ends of intervals, since the recording began, and pages that were touched last in each; in order.
+    pub last: Vec<(Nanos, u64)>,
+    /// Pages that were written.
+    pub written: u64,
 }
 
 /// What nothing is known of.
@@ -71,6 +89,9 @@ pub struct AccessFold {
     mappings: AddressLayout<String>,
     /// Touched pages of each process by their numbers, and whether they were written.
     touched: Table<Pid, RangeMap<u64, bool>>,
+    /// When pages of stored files, or of what is not known yet, were touched last: the end of the interval, ns since
+    /// the recording began.
+    files: Table<Pid, RangeMap<u64, u64>>,
     accesses: Table<ProcessPage, Counts>,
     threads: Recent<u64, (Counts, Table<u64, ()>)>,
     working_set: Vec<(f64, u64)>,
@@ -91,6 +112,7 @@ impl AccessFold {
             page: page.max(1),
             mappings: AddressLayout::default(),
             touched: Table::default(),
+            files: Table::default(),
             accesses: Table::default(),
             threads: Recent::default(),
             working_set: Vec::new(),
@@ -113,6 +135,13 @@ impl AccessFold {
         }
         for run in runs(&row.written_starts, &row.written_pages, page) {
             of_process.insert(run, true);
+        }
+        let end = row.time.since(self.started).0;
+        for run in runs(&row.starts, &row.pages, page) {
+            let pieces = self.mappings.pieces(pid, run, page);
+            for (piece, _) in pieces.filter(|(_, name)| name.is_none_or(|name| is_stored(name))) {
+                self.files.entry(pid).or_default().insert(piece, end);
+            }
         }
         self.lengths.push(row.time.since(row.began.unwrap_or(row.time)).0);
         self.working_set.push((row.time.since(self.started).0 as f64 / 1e9, size));
@@ -149,6 +178,30 @@ impl AccessFold {
 
     fn name(&self, pid: Pid, address: u64) -> String {
         self.mappings.at(pid, address).map_or(BETWEEN, |(_, name)| name).to_owned()
+    }
+}
+
+impl AccessFold {
+    /// Files by name, without what was written.
+    fn files(&self) -> BTreeMap<&str, FileUse> {
+        let mut files: BTreeMap<&str, (BTreeMap<u64, u64>, BTreeSet<Pid>)> = BTreeMap::new();
+        for (&pid, last) in &self.files {
+            for (run, &end) in last.iter() {
+                for (piece, name) in self.mappings.pieces(pid, run.clone(), self.page) {
+                    let Some(name) = name.filter(|name| is_stored(name)) else { continue };
+                    let (of_file, processes) = files.entry(name).or_default();
+                    add(of_file.entry(end).or_default(), piece.end - piece.start);
+                    processes.insert(pid);
+                }
+            }
+        }
+        let one = |(name, (last, processes)): (&'_ str, (BTreeMap<_, _>, BTreeSet<Pid>))| FileUse {
+            name: name.to_owned(),
+            processes: processes.len() as u64,
+            last: last.into_iter().map(|(end, pages)| (Nanos(end), pages)).collect(),
+            written: 0,
+        };
+        files.into_iter().map(|(name, file)| (name, one((name, file)))).collect()
     }
 }
 
@@ -208,6 +261,10 @@ impl Fold for AccessFold {
                 .add(sampled);
             total.add(sampled);
         }
+        let mut files: Vec<FileUse> = self.files().into_values().collect();
+        for file in &mut files {
+            file.written = mappings.get(&file.name).map_or(0, |counts| counts.written);
+        }
         let mut mappings: Vec<(String, Counts)> = mappings.into_iter().collect();
         mappings.sort_by(|a, b| (b.1.pages, &a.0).cmp(&(a.1.pages, &b.0)));
         let mut threads: Vec<(u64, Counts)> =
@@ -222,6 +279,7 @@ impl Fold for AccessFold {
             threads,
             kept: self.kept,
             left_out: self.left_out,
+            files,
         }
     }
 }

@@ -33,12 +33,14 @@ use crate::residency::MAPPED;
 use pagemill_model::sums::{add, sum};
 
 mod fill;
+mod live;
 mod page;
 mod programs;
 #[cfg(test)]
 mod tests;
 mod view;
 
+use live::Live;
 use page::PageUse;
 use programs::Programs;
 pub use view::{Cell, Heat, HeatView, LastUse, LineHeat, ObjectHeat};
@@ -72,14 +74,6 @@ impl Default for Bounds {
 struct Slices {
     count: u64,
     bytes: u64,
-}
-
-/// Bytes of allocations of a process that are live, the most that were, and when.
-#[derive(Clone, Copy, Debug, Default)]
-struct Live {
-    now: u64,
-    most: u64,
-    at: u64,
 }
 
 /// Folds accesses, mappings and allocations into a [`HeatView`].
@@ -243,12 +237,7 @@ impl<S: Symbols> HeatFold<S> {
         }
         let since = row.time.since(self.started).0;
         self.latest = self.latest.max(since);
-        let live = self.live.entry(pid).or_default();
-        live.now = live.now.saturating_sub(bytes);
-        live.now = live.now.saturating_add(row.size.unwrap_or(0));
-        if live.now > live.most {
-            (live.most, live.at) = (live.now, since);
-        }
+        self.live.entry(pid).or_default().changed(since, bytes, row.size.unwrap_or(0));
     }
 
     /// Memory of an object was given back: the pages that it lies in, and from [`MAPPED`] on to the system.

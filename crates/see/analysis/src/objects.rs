@@ -302,6 +302,11 @@ pub(crate) fn is_in_memory(name: &str) -> bool {
     in_memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Whether a mapping of this name is of a file that is stored somewhere, and not in memory alone.
+pub fn is_stored(name: &str) -> bool {
+    name.starts_with('/') && !is_in_memory(name)
+}
+
 fn find(of: &Ranges<usize>, pid: Pid, address: u64) -> Option<ObjectLocation> {
     let (at, (end, object)) = of.range(..=ProcessAddress::new(pid, address)).next_back()?;
     let inside = at.pid == pid && address < *end;

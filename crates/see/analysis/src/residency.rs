@@ -60,6 +60,9 @@ pub struct LiveMemory {
     /// Those of them that count as resident near the end, for they were freed in the last eighth.
     #[serde(default)]
     pub free_late: u64,
+    /// Those that were freed in the last eighth, and of these also those that came only then.
+    #[serde(default)]
+    pub free_ending: u64,
 }
 
 /// How the time of a recording is divided, ns since it began.
@@ -145,6 +148,8 @@ pub(crate) struct Residency {
     pub free: u64,
     /// Those of them that are resident near the end, for they were freed in the last eighth.
     pub free_late: u64,
+    /// All of them that were freed in the last eighth.
+    pub free_ending: u64,
 }
 
 /// Sparse pages of an object.
@@ -183,6 +188,8 @@ pub(crate) struct MergedPage {
     noted: bool,
     /// One that was touched in it before the last eighth was given back in that.
     freed_late: bool,
+    /// One was given back in that, whenever it was touched.
+    freed_ending: bool,
     /// Nothing lives of the one that was touched last; of the one that was last before the last eighth.
     latest_freed: bool,
     rested_freed: bool,
@@ -209,6 +216,7 @@ impl MergedPage {
         allocated: false,
         noted: false,
         freed_late: false,
+        freed_ending: false,
         latest_freed: false,
         rested_freed: false,
     };
@@ -234,6 +242,7 @@ impl MergedPage {
         self.is_there |= !one.gone;
         self.allocated |= one.allocated && !one.gone;
         self.noted |= one.allocated;
+        self.freed_ending |= freed_late.is_some();
         self.freed_late |= freed_late.is_some() && one.first < part.begins;
     }
 
@@ -316,6 +325,7 @@ pub(crate) fn residency(
         if is_free && !rested {
             all.free += 1;
             all.free_late += u64::from(near_the_end);
+            all.free_ending += u64::from(one.freed_ending);
         }
         if !near_the_end {
             continue;

@@ -29,10 +29,11 @@ use serde::{Deserialize, Serialize};
 use crate::symbols::Files;
 
 /// Version of the views in the file: whatever changes what they say raises it.
-const VERSION: u64 = 10;
+const VERSION: u64 = 11;
 /// Versions before are read as well: what they have names of may be gone by now. They do not tell what rested until a
-/// program ended, count pages of processes that had, or those of shared memory for each process that touched them.
-const BEFORE: RangeInclusive<u64> = 6..=9;
+/// program ended or when files were used last, count pages of processes that had, or those of shared memory for each
+/// process that touched them.
+const BEFORE: RangeInclusive<u64> = 6..=10;
 /// The last that told last touches by the first one in their interval.
 const BY_FIRST_IN_INTERVAL: u64 = 6;
 

@@ -3,16 +3,18 @@
 //! A page is *cold* if it was used last in the first half of the recording and its memory was not given back before the
 //! last eighth: a program that ends may touch and free all that it has. When a page was used last in that sense is told
 //! by [`crate::residency`]. It is *written once* if it was written last in the first half and read in the second.
-//! Samples of accesses say nothing of what is not accessed. Pages of files are no finding: the kernel drops them by
-//! itself when memory is short.
+//! Samples of accesses say nothing of what is not accessed. Pages of files that are cold and were not written are in
+//! the page cache, mapped or not: the kernel drops them by itself when memory is short, and needs no swap for it. They
+//! are told apart, from a larger amount on.
 
 use pagemill_model::sums::sum;
 use pagemill_model::{AccessSetup, Bytes, Nanos};
 
 use super::finding::{Finding, Inconclusive, RecordedViews, Stake, code, percent, size, time};
-use crate::accesses::AccessView;
+use crate::accesses::{AccessView, FileUse};
 use crate::heat::{HeatView, LastUse, ObjectHeat};
 use crate::objects::is_in_memory;
+pub use crate::objects::is_stored;
 
 /// Less is not worth naming.
 const LEAST: u64 = 1 << 20;
@@ -20,6 +22,8 @@ const LEAST: u64 = 1 << 20;
 const PART: f64 = 0.05;
 /// Of memory that is only read, for less can be done about it.
 const PART_READ: f64 = 0.25;
+/// Of files, which the kernel drops by itself, less is not worth naming.
+const LEAST_FILE: u64 = 16 << 20;
 /// A part of all memory that was given back by the end which is worth a word.
 const PART_GONE: f64 = 0.5;
 /// Objects that are named, of each sort.
@@ -114,7 +118,7 @@ fn when(seen: &RecordedViews<'_>) -> Option<Result<u64, String>> {
 
 /// Cold and write-once memory by object.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
-    let (Some((_, _, heat)), Some(Ok(before))) = (seen.accesses, when(seen)) else {
+    let (Some((_, accesses, heat)), Some(Ok(before))) = (seen.accesses, when(seen)) else {
         return Vec::new();
     };
     let all = sum(heat.objects.iter().map(|object| pages(&object.last_touched)));
@@ -127,17 +131,14 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
         of.truncate(NAMED);
         found.extend(of);
     }
+    let files = accesses.files.iter().filter_map(|file| cold_file(seen, heat, file, before));
+    found.extend(files.max_by(|a, b| a.share.total_cmp(&b.share)));
     found
 }
 
 /// Whether its pages are those of a file that is stored somewhere.
 fn is_file(object: &ObjectHeat) -> bool {
     object.kind == "mapping" && is_stored(&object.name)
-}
-
-/// Whether a mapping of this name is of a file that is stored somewhere, and not in memory alone.
-pub fn is_stored(name: &str) -> bool {
-    name.starts_with('/') && !is_in_memory(name)
 }
 
 /// The pages of a recording that are resident, and the step before which is early.
@@ -242,6 +243,47 @@ fn cold(
         next: format!("pagemill simulate {} --sweep", seen.recording),
         stake: Stake::Memory(Bytes(bytes)),
         share,
+    })
+}
+
+/// Pages of a file that was read and is not used any more; of one that a single process had mapped once, for of others
+/// it is not known which pages are the same.
+fn cold_file(
+    seen: &RecordedViews<'_>,
+    heat: &HeatView,
+    file: &FileUse,
+    before: u64,
+) -> Option<Finding> {
+    let all = sum(file.last.iter().map(|(_, pages)| *pages));
+    let size_of = heat.objects.iter().find(|object| is_file(object) && object.name == file.name);
+    let once = size_of.is_none_or(|object| seen.bytes(all) <= object.bytes);
+    let steps: Vec<LastUse> =
+        file.last.iter().map(|(end, pages)| (end.0 / heat.step.max(1), *pages)).collect();
+    let early = early(&steps, heat, before);
+    // What was written is not clean, or no page of the file any more.
+    let cold = early.pages.saturating_sub(file.written);
+    let (bytes, share) = (seen.bytes(cold), cold as f64 / all.max(1) as f64);
+    (once && file.processes == 1 && bytes >= LEAST_FILE && share >= PART_READ).then(|| Finding {
+        subject: "cold-file",
+        text: format!(
+            "{} of the file {} were not touched after {} of {}: page cache, clean, so they are the first to go when \
+             memory is short, and need no swap; madvise(MADV_PAGEOUT), or posix_fadvise(POSIX_FADV_DONTNEED) once it \
+             is not mapped, drops them at once",
+            size(bytes),
+            file.name,
+            time(early.since),
+            time(heat.step.saturating_mul(heat.steps)),
+        ),
+        evidence: format!(
+            "{} of the {} of it that were touched, with what the kernel maps around a touched page; none of them was \
+             written",
+            percent(share),
+            size(seen.bytes(all)),
+        ),
+        next: format!("pagemill record --with heap,pressure {}", seen.program()),
+        stake: Stake::Memory(Bytes(bytes)),
+        // The kernel takes it by itself.
+        share: share / 4.0,
     })
 }
 

@@ -1,15 +1,69 @@
 //! Memory that grew all the time and was not given back.
 
-use pagemill_model::Bytes;
+use pagemill_model::sums::sum;
+use pagemill_model::{Bytes, Nanos};
 
-use super::finding::{Finding, RecordedViews, Stake, percent, size, time};
+use super::finding::{Finding, RecordedViews, Stake, code, percent, size, time};
 use crate::growth::{Growth, steady};
+use crate::heat::ObjectHeat;
 
 /// Who ran for a shorter time was making its data still, s.
 const SHORTEST: f64 = 2.0;
+/// Who grows until then, as a part of the time, grows until it ends.
+const TO_THE_END: f64 = 0.875;
+/// A part of the highest from which on it is near that.
+const NEAR: f64 = 0.99;
 
-/// That it grew steadily.
+/// That it grew steadily, by samples of memory or else by its allocations.
 pub(super) fn find(seen: &RecordedViews<'_>) -> Option<Finding> {
+    sampled(seen).or_else(|| allocated(seen))
+}
+
+/// That what it allocated and did not free grew, where memory was not sampled.
+fn allocated(seen: &RecordedViews<'_>) -> Option<Finding> {
+    let (_, _, heat) =
+        seen.accesses.filter(|_| seen.heap.is_none_or(|view| view.held.is_none()))?;
+    if seen.lacks_allocations().is_some() {
+        return None;
+    }
+    // What it frees as it ends says nothing of the time before: near its highest it was for the last time before that.
+    let highest = heat.live.iter().map(|point| point.1.0).max()?;
+    let near = |(_, bytes): &(Nanos, Bytes)| bytes.0 as f64 >= highest as f64 * NEAR;
+    let end = match seen.has_ended() {
+        true => heat.live.iter().rposition(near)?,
+        false => heat.live.len() - 1,
+    };
+    let points = heat.live[..=end].iter().map(|(at, bytes)| (at.0 as f64 / 1e9, bytes.0 as f64));
+    let points: Vec<_> = points.collect();
+    let whole = heat.step.saturating_mul(heat.steps) as f64 / 1e9;
+    let to_the_end = |growth: &Growth| growth.until >= whole * TO_THE_END;
+    let long = |growth: &Growth| growth.seconds() >= SHORTEST;
+    let growth = steady(&points).filter(|growth| long(growth) && to_the_end(growth))?;
+    let bytes = growth.bytes;
+    let pages = |of: &&ObjectHeat| sum(of.last_touched.iter().map(|(_, pages)| *pages));
+    let allocations = heat.objects.iter().filter(|object| object.kind == "allocation");
+    let by = allocations.max_by_key(pages).map(|object| code(&object.name));
+    Some(Finding {
+        subject: "growth",
+        text: format!(
+            "what it allocated and did not free grew by {} in {}, steadily{}: it leaks, or keeps all data that it makes",
+            size(bytes as u64),
+            time((growth.seconds() * 1e9) as u64),
+            if seen.has_ended() { " until it ended" } else { "" },
+        ),
+        evidence: format!(
+            "{} a second, by the notes of its allocations{}",
+            size(growth.rate() as u64),
+            by.map_or_else(String::new, |by| format!("; most pages are of {by}")),
+        ),
+        next: next(seen),
+        stake: Stake::Memory(Bytes(bytes as u64)),
+        share: (bytes / (highest as f64).max(1.0)).min(1.0),
+    })
+}
+
+/// By samples of memory.
+fn sampled(seen: &RecordedViews<'_>) -> Option<Finding> {
     let view = seen.heap?;
     let held = view.held.as_ref()?;
     // What it gives back as it ends says nothing of the time before.
@@ -60,7 +114,7 @@ fn next(seen: &RecordedViews<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use pagemill_model::recording::Meta;
-    use pagemill_model::{Event, Fold as _, HeapSample, Nanos};
+    use pagemill_model::{Event, Fold as _, HeapSample};
 
     use super::super::conclude;
     use super::*;

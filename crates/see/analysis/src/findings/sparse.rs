@@ -4,6 +4,8 @@ use pagemill_model::sums::sum;
 use pagemill_model::units::counted;
 use pagemill_model::{Bytes, HeapSample};
 
+use crate::heat::HeatView;
+
 use super::finding::{
     Finding, Inconclusive, REST, RecordedViews, Stake, code, percent, size, time,
 };
@@ -60,16 +62,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let free = kept.free_pages.saturating_sub(kept.free_late);
     let all = sum(touched.map(|(_, pages)| *pages)).saturating_add(free);
     let part = |pages: u64| pages as f64 / all.max(1) as f64;
-    // Memory that fell, and what fell with it.
-    let fell = match kept.peak.0.saturating_sub(kept.live.0) {
-        freed if freed > kept.peak.0 / 5 => format!(
-            "of {} live at {}, {} are live at the end, and resident memory did not fall with them: ",
-            size(kept.peak.0),
-            time(kept.peaked.0),
-            size(kept.live.0)
-        ),
-        _ => String::new(),
-    };
+    let fell = fell(seen, heat);
     let mut found = Vec::new();
     if let Some(site) = heat.sparse.first() {
         let pages = sum(heat.sparse.iter().map(|site| site.pages));
@@ -98,8 +91,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
             });
         }
     }
-    // What a program frees as it ends it does not keep.
-    let free = if seen.has_ended() { free } else { kept.free_pages };
+    let free = kept_free(seen, heat);
     let (bytes, share) = (seen.bytes(free), part(free));
     if bytes >= LEAST && share >= PART {
         let fell = if found.is_empty() { fell } else { String::new() };
@@ -122,6 +114,37 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
         });
     }
     found
+}
+
+/// Memory that fell, and what fell with it, as the beginning of a sentence.
+fn fell(seen: &RecordedViews<'_>, heat: &HeatView) -> String {
+    let kept = heat.kept;
+    match kept.peak.0.saturating_sub(kept.live.0) {
+        // It had most near its end: then it freed all to end.
+        _ if seen.has_ended() && ends(heat, kept.peaked.0) => String::new(),
+        freed if freed > kept.peak.0 / 5 => format!(
+            "of {} live at {}, {} are live at the end, and resident memory did not fall with them: ",
+            size(kept.peak.0),
+            time(kept.peaked.0),
+            size(kept.live.0)
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Free pages that an allocator may keep: what a program frees as it ends it does not.
+fn kept_free(seen: &RecordedViews<'_>, heat: &HeatView) -> u64 {
+    let kept = heat.kept;
+    match seen.has_ended() {
+        true => kept.free_pages.saturating_sub(kept.free_late.max(kept.free_ending)),
+        false => kept.free_pages,
+    }
+}
+
+/// Whether that was in the last eighth of the time.
+fn ends(heat: &HeatView, at: u64) -> bool {
+    let end = heat.step.saturating_mul(heat.steps);
+    at >= end - end / 8
 }
 
 /// What has an allocator give whole pages back.

@@ -93,7 +93,7 @@ fn memory_that_is_written_once_and_never_read_is_cold_and_comes_first() {
 }
 
 #[test]
-fn a_file_that_was_read_once_is_no_finding_and_memory_that_has_a_name_is() {
+fn a_file_that_was_written_once_is_no_finding_and_memory_that_has_a_name_is() {
     let subjects = |name: &str| -> Vec<&str> {
         let mut events = vec![Event::Mapping(Box::new(MappingSample {
             time: Nanos(0),
@@ -109,6 +109,93 @@ fn a_file_that_was_read_once_is_no_finding_and_memory_that_has_a_name_is() {
     };
     assert_eq!(subjects("/usr/bin/bash"), [] as [&str; 0]);
     assert_eq!(subjects("/memfd:cache (deleted)"), ["cold"]);
+}
+
+/// "nothing here is worth changing" was said of a file of 200 MiB, of which 180 were read once.
+#[test]
+fn pages_of_a_file_that_are_not_used_any_more_are_page_cache() {
+    let told = |mib: u64, write: bool| {
+        let mut events = vec![Event::Mapping(Box::new(MappingSample {
+            time: Nanos(0),
+            pid: Some(7),
+            start: Some(COLD),
+            end: Some(COLD + 200 * MIB),
+            name: Some("/data.bin".into()),
+            ..MappingSample::default()
+        }))];
+        // Of sixteen pages that are mapped together one has an access.
+        let row = |interval: u64, mib: u64| {
+            let (starts, pages) = (Some(vec![COLD]), Some(vec![mib * MIB / PAGE]));
+            let written = |of: &Option<Vec<u64>>| of.clone().filter(|_| write && interval == 0);
+            let (written_starts, written_pages) = (written(&starts), written(&pages));
+            let time = Nanos((interval + 1) * INTERVAL);
+            let (pid, began) = (Some(7), Some(Nanos(interval * INTERVAL)));
+            let row = Touched {
+                time,
+                pid,
+                began,
+                starts,
+                pages,
+                written_starts,
+                written_pages,
+                ..Touched::default()
+            };
+            let accesses = accessed(interval * INTERVAL + 1000, COLD, mib * MIB, false).step_by(16);
+            accesses.chain([Event::Touched(Box::new(row))])
+        };
+        events.extend(row(0, 20 + mib));
+        (1..60).for_each(|interval| events.extend(row(interval, 20)));
+        findings_of(&events)
+    };
+    let found = told(180, false);
+    assert_eq!((found.len(), found[0].subject), (1, "cold-file"), "{found:?}");
+    assert_eq!(found[0].stake, Stake::Memory(Bytes(180 * MIB)));
+    let begin = "180.0 MiB of the file /data.bin were not touched after ";
+    assert!(found[0].text.starts_with(begin), "{}", found[0].text);
+    assert!(found[0].text.contains("page cache, clean, "), "{}", found[0].text);
+    assert!(!found[0].text.contains("swapped"), "{}", found[0].text);
+    assert_eq!(told(15, false), [], "too little");
+    assert_eq!(told(180, true), [], "not clean");
+}
+
+/// "run --trim" was told of an interpreter that leaks, for what it frees in its last tenth of a second, and no leak.
+#[test]
+fn a_leak_is_told_by_its_allocations_and_what_is_freed_as_the_program_ends_is_no_lever_s() {
+    const BLOCK: u64 = 100 << 10;
+    let program = |intervals: u64, live: u64| {
+        let mut events = Vec::new();
+        let at = |number: u64| COLD + number * BLOCK.next_multiple_of(PAGE);
+        for number in 0..intervals * 4 {
+            let time = number * INTERVAL / 4;
+            events.push(allocated(time, at(number), Some(BLOCK), 0x10));
+            events.extend(accessed(time + 1, at(number), BLOCK, true));
+            if number >= live {
+                events.push(allocated(time + 2, at(number - live), None, 0));
+            }
+        }
+        let kept = (intervals * 4).saturating_sub(live)..intervals * 4;
+        let ends = intervals * INTERVAL;
+        // It takes a tenth of a second to free them all.
+        let freed = |number| ends + (number % 320) * 300_000;
+        events.extend(kept.map(|number| allocated(freed(number), at(number), None, 0)));
+        events
+    };
+    let told = |events: &[Event], exit_status| {
+        let meta = Meta { command: vec!["./leak".into()], exit_status, ..Meta::default() };
+        conclusions_of(events, &AccessSetup::default(), Some(&meta)).findings
+    };
+    let found = told(&program(80, u64::MAX / 2), Some(0));
+    let growth = found.iter().find(|one| one.subject == "growth").expect("the leak");
+    let text = "what it allocated and did not free grew by ";
+    assert!(growth.text.starts_with(text) && growth.text.contains("until it ended"), "{growth:?}");
+    assert_eq!(growth.next, "pagemill export rec --format folded");
+    assert!(found.iter().all(|one| !one.next.contains("--trim")), "{found:?}");
+    assert!(found.iter().all(|one| !one.text.contains("live at the end")), "{found:?}");
+    // Who keeps as much as before does not grow.
+    let level = told(&program(80, 100), Some(0));
+    assert!(level.iter().all(|one| one.subject != "growth"), "{level:?}");
+    let short = told(&program(30, u64::MAX / 2), Some(0));
+    assert!(short.iter().all(|one| one.subject != "growth"), "{short:?}");
 }
 
 /// Freed by the end, it was not told; and by then all of it is touched.

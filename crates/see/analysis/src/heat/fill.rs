@@ -51,8 +51,15 @@ impl<S: Symbols> HeatFold<S> {
             accesses: self.accesses,
             sparse,
             kept,
+            live: self.largest().map(Live::points).unwrap_or_default(),
             left_out: self.left_out,
         }
+    }
+
+    /// Of the process that had most of its allocations live.
+    fn largest(&self) -> Option<&Live> {
+        let most = self.live.iter().max_by_key(|(pid, live)| (live.most, **pid));
+        most.map(|(_, live)| live)
     }
 
     fn grouped(&self) -> Grouped {
@@ -200,14 +207,14 @@ impl<S: Symbols> HeatFold<S> {
         let named = sites.into_iter().map(|(name, site)| SparseSite { name, ..site });
         let mut sparse: Vec<SparseSite> = named.collect();
         sparse.sort_by(|a, b| (b.pages, &a.name).cmp(&(a.pages, &b.name)));
-        let most = self.live.iter().max_by_key(|(pid, live)| (live.most, **pid));
-        let Live { now, most, at } = most.map_or_else(Live::default, |(_, live)| *live);
+        let Live { now, most, at, .. } = self.largest().cloned().unwrap_or_default();
         let kept = LiveMemory {
             live: Bytes(now),
             peak: Bytes(most),
             peaked: Nanos(at),
             free_pages: all.free,
             free_late: all.free_late,
+            free_ending: all.free_ending,
         };
         (sparse, kept)
     }

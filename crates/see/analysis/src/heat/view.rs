@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::residency::{LiveMemory, SparseSite};
 use pagemill_model::sums::add;
+use pagemill_model::{Bytes, Nanos};
 
 /// What happened in a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +143,9 @@ pub struct HeatView {
     /// What was live of what was allocated.
     #[serde(default)]
     pub kept: LiveMemory,
+    /// How much was live of what the process had allocated that had most, since the recording began.
+    #[serde(default)]
+    pub live: Vec<(Nanos, Bytes)>,
     /// Touched and written pages of intervals, and accesses to further pages, that were left out, for there were more
     /// than the [`super::Bounds`].
     #[serde(default)]
