@@ -15,9 +15,11 @@
 use std::collections::BTreeMap;
 
 use pagemill_model::fault::Flags;
+use pagemill_model::page::BASE;
 use pagemill_model::{Event, Fault, FaultSetup, Fold, MappingSample, Nanos, Pid, latency, named};
 
 use crate::addresses::{self, ProcessAddress, Ranges};
+use crate::again::{RepeatFold, Repeats};
 use crate::latency::Histogram;
 use crate::spikes::{Inconclusive, SpikeFold, Spikes, are_fine};
 use pagemill_model::sums::{add, sum};
@@ -26,6 +28,9 @@ use pagemill_model::sums::{add, sum};
 pub const LOSS_LIMIT: f64 = 0.01;
 /// The least time after the allocation for which a cold host page is inferred.
 const COLD_FLOOR: u64 = 5_000;
+
+/// A file is read in pieces of so many bytes about.
+const READ: u64 = 64 << 10;
 
 /// What a fault may take that fills a huge page, ns.
 const HUGE_FAULT: u64 = 1_000_000;
@@ -155,6 +160,10 @@ pub struct FaultView {
     pub several_threads: bool,
     /// Where the slow faults' time went.
     pub slow: Slow,
+    /// Slow reads of files or swap, and those of 64 KiB that had been read before.
+    pub read: Repeats,
+    /// Slow first touches of a page, and those at an address that had one before: it was given back in between.
+    pub filled: Repeats,
     /// Shorter ones that were close upon each other: how many, and their time.
     pub short: (u64, Nanos),
     /// Slow faults by mapping, those with the most time first.
@@ -180,6 +189,8 @@ pub struct Slow {
     pub cpu: Nanos,
     /// Whether it is known what of the rest were such waits.
     pub waits_known: bool,
+    /// Reading a file or swap: of major faults all that is not told by one of those above.
+    pub reading: Nanos,
     /// After the last allocation, where the host had the memory.
     pub clearing: Nanos,
     /// After the last allocation, where it did not.
@@ -238,7 +249,7 @@ impl FaultView {
 impl Slow {
     /// What is left: lookup and allocation, and waiting where that is not known.
     pub fn remainder(&self) -> Nanos {
-        let waits = [self.locks, self.cpu];
+        let waits = [self.locks, self.cpu, self.reading];
         let known = [self.compaction, self.reclaim, self.clearing, self.cold, self.asleep];
         let known = sum(known.into_iter().chain(waits).map(|part| part.0));
         Nanos(self.time.0.saturating_sub(known))
@@ -290,6 +301,8 @@ pub struct FaultFold {
     worst: Vec<Moment>,
     spikes: Option<SpikeFold>,
     threads: Threads,
+    read: RepeatFold,
+    filled: RepeatFold,
     /// Mappings of each process by first address: first address after it, label.
     layout: Ranges<String>,
     mappings: BTreeMap<String, PerMapping>,
@@ -416,7 +429,9 @@ impl FaultFold {
         add(&mut slow.locks.0, parts.locks);
         add(&mut slow.cpu.0, parts.cpu);
         slow.waits_known |= fault.waited.is_some();
-        if flags.has(Flags::SLEPT) {
+        if flags.has(Flags::MAJOR) {
+            add(&mut slow.reading.0, parts.filling.saturating_add(parts.rest));
+        } else if flags.has(Flags::SLEPT) {
             add(&mut slow.asleep.0, parts.filling);
         } else if cold_after(parts.filling) {
             add(&mut slow.cold.0, parts.filling);
@@ -425,12 +440,24 @@ impl FaultFold {
             add(&mut slow.clearing.0, parts.filling);
         }
         if let (Some(pid), Some(address)) = (fault.pid.map(Pid::told), fault.address) {
+            if flags.has(Flags::MAJOR) {
+                self.read.fault(pid, address, READ, fault.time);
+            } else if self.brings_memory(flags) {
+                self.filled.fault(pid, address, BASE, fault.time);
+            }
             let name = self.label(pid, address);
             let mapping = self.mappings.entry(name).or_default();
             mapping.faults += 1;
             add(&mut mapping.time.0, fault.latency.0);
             mapping.longest = mapping.longest.max(fault.latency);
         }
+    }
+
+    /// Whether it was the first touch of a page since it was mapped.
+    fn brings_memory(&self, flags: Flags) -> bool {
+        let category = Category::of(flags, self.details);
+        let new = [Category::NewPage, Category::Huge, Category::Larger, Category::HugeRefused];
+        new.contains(&category)
     }
 
     /// What lay at an address. The heap grows upwards, other new memory downwards from what is there: an address that
@@ -557,6 +584,8 @@ impl Fold for FaultFold {
             spikes: self.spikes.as_ref().map(|fold| fold.spikes().since(self.started)),
             several_threads: self.threads.several,
             slow: self.slow,
+            read: self.read.repeats,
+            filled: self.filled.repeats,
             short: self.short,
             mappings,
         }

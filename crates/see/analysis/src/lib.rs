@@ -6,6 +6,7 @@
 
 pub mod accesses;
 pub mod addresses;
+pub mod again;
 pub mod chunks;
 pub mod cold_stacks;
 pub mod decisions;

@@ -59,9 +59,14 @@ pub struct View {
     pub held: bool,
     /// The page that explains is shown.
     pub help: bool,
+    /// Its input has ended.
+    pub input_ended: bool,
 }
 
 const CTRL_C: u8 = 3;
+/// Ctrl-D, with which who writes to a terminal says that no more comes (script(1) of an empty input), and what that is
+/// where it was written before the terminal gave its keys one by one.
+const INPUT_ENDS: [u8; 2] = [4, 0];
 const CTRL_Z: u8 = 26;
 const ESCAPE: u8 = 27;
 
@@ -77,12 +82,16 @@ enum UserAction {
 impl View {
     /// As it begins.
     pub fn new(theme: Theme, interval: Duration) -> Self {
-        Self { theme, interval, hidden: Vec::new(), held: false, help: false }
+        Self { theme, interval, hidden: Vec::new(), held: false, help: false, input_ended: false }
     }
 
     fn key(&mut self, key: u8) -> UserAction {
         match key {
             b'q' | CTRL_C => return UserAction::Quit,
+            key if INPUT_ENDS.contains(&key) => {
+                self.input_ended = true;
+                return UserAction::Nothing;
+            }
             CTRL_Z => return UserAction::Suspend,
             ESCAPE => self.help = false,
             b'?' | b'h' => self.help = !self.help,
@@ -296,6 +305,11 @@ pub fn watch(
                 other => feed.pass_on(other),
             }
         }
+        // Nobody presses a key any more.
+        if view.input_ended && feed.condition().over {
+            draw(&mut shown, feed, state, view, &surroundings)?;
+            return Ok(());
+        }
         match action {
             UserAction::Quit => return Ok(()),
             UserAction::Nothing => {}
@@ -385,6 +399,11 @@ mod tests {
         assert_eq!(view.interval, INTERVALS[0]);
         view.keys(b" ");
         assert!(view.held);
+        for end in [4, 0] {
+            let mut view = View::new(theme, Duration::from_secs(1));
+            assert!(!view.input_ended);
+            assert_eq!((view.keys(&[end]), view.input_ended), (UserAction::Nothing, true));
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
             next: format!("pagemill record --with faults --threshold 100us {}", seen.program()),
         });
     }
-    let untimed = view.in_calls(setup)?;
+    let Some(untimed) = view.in_calls(setup) else { return forked(seen, view) };
     Some(Inconclusive {
         what,
         why: format!(
@@ -32,15 +32,34 @@ pub(super) fn inconclusive(seen: &RecordedViews<'_>) -> Option<Inconclusive> {
             view.counted,
             size(untimed.saturating_mul(BASE))
         ),
-        next: timed_calls(seen),
+        next: timed_calls(seen, "mmap,mlock,mlockall,madvise"),
     })
 }
 
-/// The command that times the system calls that have memory filled.
-fn timed_calls(seen: &RecordedViews<'_>) -> String {
+/// Of a program that was asked about stalls, that a fork itself may be one: it copies page tables, and that is no page
+/// fault.
+fn forked(seen: &RecordedViews<'_>, view: &FaultView) -> Option<Inconclusive> {
+    /// Copies below which they are of private files that programs begin with.
+    const MANY: u64 = 1024;
+    view.spikes.filter(|spikes| spikes.faults == 0)?;
+    let mut of = view.categories.iter();
+    let (_, copies) = of.find(|(category, _)| *category == Category::CopyOnWrite)?;
+    (copies.total() >= MANY).then(|| Inconclusive {
+        what: "whether forks stall it",
+        why: format!(
+            "{} pages were copied after it forked; the call itself copies the page tables of all its memory while the \
+             program waits, some milliseconds for each 100 MiB of small pages, and is no page fault",
+            copies.total()
+        ),
+        next: timed_calls(seen, "clone,clone3,fork,vfork"),
+    })
+}
+
+/// The command that times system calls.
+fn timed_calls(seen: &RecordedViews<'_>, calls: &str) -> String {
     let program = seen.program();
     let program = program.strip_prefix("-- ").unwrap_or(&program);
-    format!("strace -f -T -e trace=mmap,mlock,mlockall,madvise {program}")
+    format!("strace -f -T -e trace={calls} {program}")
 }
 
 /// Fault time, fault tail, and stalls that were asked about: one finding where they are one matter.
@@ -54,14 +73,15 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
     let mut took = None;
     if all as f64 >= whole as f64 * PART {
         let share = (all as f64 / whole as f64).min(1.0);
-        let (cause, what, next) = cause(seen, view, setup.details);
+        let advice = cause(seen, view, setup.details);
         took = Some(Finding {
             subject: "faults",
             text: format!(
-                "page faults took {} of {}, {}: {what}",
+                "page faults took {} of {}, {}: {}",
                 time(all),
                 time(whole),
-                led("it", view, cause),
+                led("it", view, &advice),
+                advice.what,
             ),
             evidence: format!(
                 "{} faults, {} of the time of one thread{}",
@@ -71,7 +91,7 @@ pub(super) fn find(seen: &RecordedViews<'_>) -> Vec<Finding> {
                     format!(", {} of it in faults of the kind {}", percent(share), category.name())
                 }),
             ),
-            next,
+            next: advice.next,
             stake: Stake::Time(Nanos(all)),
             share,
         });
@@ -108,15 +128,8 @@ fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
         (Some(Category::Major), _) => Cause::Io,
         (Some(Category::CopyOnWrite), _) => Cause::Copy,
         _ if !details => Cause::Unknown,
-        (_, Some(("compaction", _))) => Cause::Compaction,
-        (_, Some(("reclaim", _))) => Cause::Reclaim,
-        (_, Some(("host", _))) => Cause::Host,
-        (_, Some(("asleep", _))) => Cause::Asleep,
-        (_, Some(("locks", _))) => Cause::Locks,
-        (_, Some(("cpu", _))) => Cause::Cpu,
-        (_, Some(("lookup", _))) => Cause::Lookup,
-        (_, Some(("waiting", _))) => Cause::Waiting,
-        _ => Cause::Zeroing,
+        (_, Some(part)) => part.cause,
+        (_, None) => Cause::Zeroing,
     };
     let mut worst = view.worst.iter().filter(|moment| !is_ours(&moment.place));
     worst.next().is_some_and(|worst| worst.cause == most)
@@ -126,7 +139,8 @@ fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
 fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<Finding> {
     let Spikes { length, faults, bursts, ended } =
         view.spikes.filter(|spikes| spikes.faults > 0 || spikes.bursts > 0)?;
-    let (cause, what, next) = cause(seen, view, details);
+    let advice = cause(seen, view, details);
+    let what = advice.what;
     let took = length.0.saturating_mul(faults);
     let took = Nanos(took.saturating_add(length.0.div_ceil(2).saturating_mul(bursts)));
     let length = time(length.0);
@@ -137,7 +151,7 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
         (0, _) => format!(
             "page faults may explain stalls of {length}: in {stretches} a thread spent half or more in faults that \
              took less each, {}{copied}: {what}",
-            led("it", view, cause)
+            led("it", view, &advice)
         ),
         (faults, bursts) => {
             let beside = match bursts {
@@ -149,7 +163,7 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
             format!(
                 "page faults explain stalls of {length}: {faults} of them took that long or longer{beside}; \
                  {}{copied}: {what}",
-                led("the time in faults was", view, cause)
+                led("the time in faults was", view, &advice)
             )
         }
     };
@@ -170,7 +184,7 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
                 time(longest.0)
             )),
         ),
-        next,
+        next: advice.next,
         stake: Stake::Time(took),
         share: (took.0 as f64 / view.duration.0.max(1) as f64).min(1.0),
     })
@@ -178,18 +192,16 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
 
 /// What most of the time went into, or, where nothing took half of it, what took most and what came next. The kind of
 /// the faults says it of some, and of others what the slow ones' time went into.
-fn led(of: &str, view: &FaultView, cause: &str) -> String {
+fn led(of: &str, view: &FaultView, advice: &Advice) -> String {
     let parts = parts(&view.slow);
-    let named = parts.iter().any(|(_, name, _)| *name == cause);
+    let named = advice.part.is_some_and(|cause| parts.iter().any(|part| part.cause == cause));
     match parts[..] {
-        [(_, first, most), (_, second, next), ..]
-            if named && most.saturating_mul(2) <= view.slow.time.0 =>
-        {
-            let [most, next] =
-                [most, next].map(|time| percent(time as f64 / view.slow.time.0.max(1) as f64));
-            format!("{most} of {of} {first} and {next} {second}")
+        [first, second, ..] if named && first.time.saturating_mul(2) <= view.slow.time.0 => {
+            let share = |part: Part| percent(part.time as f64 / view.slow.time.0.max(1) as f64);
+            let (most, next) = (share(first), share(second));
+            format!("{most} of {of} {} and {next} {}", first.words, second.words)
         }
-        _ => format!("most of {of} {cause}"),
+        _ => format!("most of {of} {}", advice.why),
     }
 }
 
@@ -212,80 +224,101 @@ fn dominant(view: &FaultView) -> Option<(Category, f64)> {
     Some((*category, times.sum().0 as f64 / view.all.sum().0.max(1) as f64))
 }
 
-/// Why, what could be done, and the command that says more.
-fn cause(
-    seen: &RecordedViews<'_>,
-    view: &FaultView,
-    details: bool,
-) -> (&'static str, &'static str, String) {
+/// Why it takes time, what could be done, and the command that says more.
+struct Advice {
+    /// The part of the slow faults' time that says why, where not the kind of faults does.
+    part: Option<Cause>,
+    why: &'static str,
+    what: &'static str,
+    next: String,
+}
+
+impl Advice {
+    fn new(why: &'static str, what: &'static str, next: String) -> Self {
+        Self { part: None, why, what, next }
+    }
+}
+
+fn cause(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Advice {
     let program = seen.restart_command();
     let category = dominant(view).map(|(category, _)| category);
     match category {
-        Some(Category::Major) if first_from_a_file(view) => (
-            "reading files that were not in memory yet",
-            "a second run finds them there, unless memory is short",
-            format!("pagemill record --with faults,pressure {program}"),
-        ),
-        Some(Category::Major) => (
-            "waiting for files or swap",
-            "the working set does not fit, or is read in small pieces",
-            format!("pagemill record --with heap,pressure {program}"),
-        ),
-        Some(Category::CopyOnWrite) => (
+        Some(Category::Major) => reading(view, &program),
+        Some(Category::CopyOnWrite) => Advice::new(
             "copying pages that a fork left shared",
             "fewer pages written while the child lives would shorten it",
             format!("pagemill record --with accesses {program}"),
         ),
-        _ if !details => (
+        _ if !details => Advice::new(
             "of a kind that only BPF tells",
             "recorded as root, the report says what it went into",
             format!("sudo pagemill record --with faults {program}"),
         ),
-        _ => match part(&view.slow) {
-            Some(("compaction", _)) => (
-                "compaction of memory for huge pages",
-                "less of it where free memory is not fragmented",
-                "sudo pagemill frag compact".into(),
-            ),
-            Some(("reclaim", _)) => (
-                "reclaim of memory",
-                "memory is short",
-                format!("pagemill record --with heap,pressure {program}"),
-            ),
-            Some(("host", _)) => (
-                "waiting for memory that the host had to find first",
-                "memory that is kept and not given back to the system is not waited for again",
-                format!("pagemill advise {program}"),
-            ),
-            Some(("asleep", _)) => (
-                "sleeping until another thread or process filled the page",
-                "who answers its page faults (userfaultfd, a file system of a process) takes that long",
-                format!("pagemill record --with faults,pressure {program}"),
-            ),
-            Some(("locks", _)) => (
-                "waiting for locks of the kernel",
-                "fewer threads that map, unmap or fault at once would shorten it",
-                format!("pagemill advise {program}"),
-            ),
-            Some(("cpu", _)) => (
-                "waiting for a CPU that others had",
-                "it is no lever's of memory: fewer threads at once, or CPUs of its own, would shorten it",
-                format!("pagemill record --with faults,pressure {program}"),
-            ),
-            Some(("lookup", _)) => {
-                let (what, next) = fewer_faults(category, false, &program);
-                ("lookup and allocation", what, next)
-            }
-            Some(("waiting", _)) => {
-                let (what, next) = fewer_faults(category, view.several_threads, &program);
-                ("lookup, allocation and waiting for locks", what, next)
-            }
-            _ => {
-                let (what, next) = fewer_faults(category, false, &program);
-                ("zeroing and mapping new pages", what, next)
-            }
-        },
+        _ => of_part(view, category, &program),
     }
+}
+
+/// Where a file or swap is read.
+fn reading(view: &FaultView, program: &str) -> Advice {
+    match (first_from_a_file(view), view.read.often()) {
+        (true, true) => Advice::new(
+            "reading files that were not in memory",
+            "parts of them were read before in this recording: something takes them out of memory (memory that is \
+             short, posix_fadvise), or they are read page by page (MADV_RANDOM)",
+            format!("pagemill record --with heap,pressure {program}"),
+        ),
+        (true, false) => Advice::new(
+            "reading files that were not in memory yet",
+            "a second run finds them there, unless memory is short",
+            format!("pagemill record --with faults,pressure {program}"),
+        ),
+        (false, _) => Advice::new(
+            "waiting for files or swap",
+            "the working set does not fit, or is read in small pieces",
+            format!("pagemill record --with heap,pressure {program}"),
+        ),
+    }
+}
+
+/// What the part of the slow faults' time asks for that took most.
+fn of_part(view: &FaultView, category: Option<Category>, program: &str) -> Advice {
+    let Some(Part { cause, words, .. }) = part(&view.slow) else {
+        let (what, next) = fewer_faults(category, false, program);
+        return Advice::new("zeroing and mapping new pages", what, next);
+    };
+    let pressure = |with: &str| format!("pagemill record --with {with},pressure {program}");
+    let trials = || format!("pagemill advise {program}");
+    let (what, next) = match cause {
+        Cause::Io => return Advice { part: Some(cause), ..reading(view, program) },
+        Cause::Compaction => (
+            "less of it where free memory is not fragmented",
+            "sudo pagemill frag compact".to_owned(),
+        ),
+        Cause::Reclaim => ("memory is short", pressure("heap")),
+        Cause::Host if view.filled.often() => (
+            "memory that is kept and not given back to the system is not waited for again",
+            trials(),
+        ),
+        Cause::Host => (
+            "they were first touches, of memory that was not given back before: less new memory, or no huge pages \
+             where little of each is used, would shorten it",
+            trials(),
+        ),
+        Cause::Asleep => (
+            "who answers its page faults (userfaultfd, a file system of a process) takes that long",
+            pressure("faults"),
+        ),
+        Cause::Locks => {
+            ("fewer threads that map, unmap or fault at once would shorten it", trials())
+        }
+        Cause::Cpu => (
+            "it is no lever's of memory: fewer threads at once, or CPUs of its own, would shorten it",
+            pressure("faults"),
+        ),
+        Cause::Waiting => fewer_faults(category, view.several_threads, program),
+        _ => fewer_faults(category, false, program),
+    };
+    Advice { part: Some(cause), why: words, what, next }
 }
 
 /// What makes faults fewer, and the command: larger pages where the program faults in new ones. Which, if any, trials
@@ -319,38 +352,49 @@ fn first_from_a_file(view: &FaultView) -> bool {
     })
 }
 
-/// What the slow faults' time went into, what took most first: a word, how a sentence has it, and ns.
-fn parts(slow: &Slow) -> Vec<(&'static str, &'static str, u64)> {
+/// A part of the slow faults' time: what it went into, how a sentence has it, and ns.
+#[derive(Clone, Copy)]
+struct Part {
+    cause: Cause,
+    words: &'static str,
+    time: u64,
+}
+
+/// What took most first.
+fn parts(slow: &Slow) -> Vec<Part> {
     let rest = match slow.waits_known {
-        true => ("lookup", "lookup and allocation", slow.remainder().0),
-        false => ("waiting", "lookup, allocation and waiting for locks", slow.remainder().0),
+        true => (Cause::Lookup, "lookup and allocation", slow.remainder()),
+        false => (Cause::Waiting, "lookup, allocation and waiting for locks", slow.remainder()),
     };
-    let mut parts = vec![
+    let parts = [
         rest,
-        ("cpu", "waiting for a CPU that others had", slow.cpu.0),
-        ("locks", "waiting for locks of the kernel", slow.locks.0),
-        ("host", "waiting for memory that the host had to find first", slow.cold.0),
-        ("asleep", "sleeping until another thread or process filled the page", slow.asleep.0),
-        ("zeroing", "zeroing and mapping new pages", slow.clearing.0),
-        ("reclaim", "reclaim of memory", slow.reclaim.0),
-        ("compaction", "compaction of memory for huge pages", slow.compaction.0),
+        (Cause::Cpu, "waiting for a CPU that others had", slow.cpu),
+        (Cause::Locks, "waiting for locks of the kernel", slow.locks),
+        (Cause::Io, "reading files or swap", slow.reading),
+        (Cause::Host, "waiting for memory that the host had to find first", slow.cold),
+        (Cause::Asleep, "sleeping until another thread or process filled the page", slow.asleep),
+        (Cause::Zeroing, "zeroing and mapping new pages", slow.clearing),
+        (Cause::Reclaim, "reclaim of memory", slow.reclaim),
+        (Cause::Compaction, "compaction of memory for huge pages", slow.compaction),
     ];
-    parts.retain(|(.., time)| *time > 0);
-    parts.sort_by_key(|(.., time)| std::cmp::Reverse(*time));
+    let parts = parts.into_iter().filter(|(.., time)| time.0 > 0);
+    let mut parts: Vec<_> =
+        parts.map(|(cause, words, time)| Part { cause, words, time: time.0 }).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.time));
     parts
 }
 
 /// What advice is for: what most of the slow faults' time went into. Waiting for a CPU is nothing of memory's, and
 /// hides what is where it took less than half.
-fn part(slow: &Slow) -> Option<(&'static str, u64)> {
+fn part(slow: &Slow) -> Option<Part> {
     let parts = parts(slow);
     let small = |time: u64| time.saturating_mul(2) <= slow.time.0;
-    let others = parts.iter().find(|(part, ..)| *part != "cpu");
+    let others = parts.iter().find(|part| part.cause != Cause::Cpu);
     let first = match parts.first() {
-        Some(("cpu", _, time)) if small(*time) => others.or(parts.first()),
+        Some(Part { cause: Cause::Cpu, time, .. }) if small(*time) => others.or(parts.first()),
         first => first,
     };
-    first.map(|(part, _, time)| (*part, *time))
+    first.copied()
 }
 
 /// Whether that is one of pagemill's own libraries, whose first pages may have to be read at the start: no fault of the

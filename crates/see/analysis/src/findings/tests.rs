@@ -659,17 +659,72 @@ fn what_took_less_than_half_is_not_most_and_does_not_hide_what_is_of_memory() {
     );
 }
 
+/// "memory that is kept and not given back is not waited for again" was said of a program that gives nothing back.
+#[test]
+fn memory_that_is_kept_is_advised_only_where_some_was_given_back() {
+    let setup = FaultSetup { details: true, touch: Some(Nanos(500)), ..FaultSetup::default() };
+    let told = |same: bool| {
+        let mut fold = FaultFold::new(&setup, Nanos(0));
+        for number in 1..=8_u64 {
+            let Event::Fault(mut one) = fault(number * 200_000_000, 20_000_000, 0) else {
+                unreachable!()
+            };
+            one.after_allocation = Some(Nanos(19_000_000));
+            one.address = Some(if same { 0x5000 } else { 0x5000 * number });
+            fold.event(&Event::Fault(one));
+        }
+        fold.event(&counted(1_700_000_000, 20_000_000, 8));
+        let view = fold.view();
+        let faults = Some((&setup, &view));
+        conclude(&RecordedViews { faults, ..RecordedViews::default() }).findings[0].text.clone()
+    };
+    let kept = "memory that is kept and not given back";
+    let (again, first) = (told(true), told(false));
+    assert!(again.contains("waiting for memory that the host had to find first"), "{again}");
+    assert!(again.contains(kept), "{again}");
+    assert!(!first.contains(kept) && first.contains("they were first touches"), "{first}");
+}
+
+/// Under a server that forks to save "page faults do not explain stalls" was right, and the fork itself was not named.
+#[test]
+fn that_a_fork_itself_may_stall_is_said_where_many_pages_were_copied_after_one() {
+    let told = |copies: u64, spike: Option<u64>| {
+        let setup = FaultSetup { details: true, counted: copies, ..FaultSetup::default() };
+        let mut fold = FaultFold::new(&setup, Nanos(0)).with_spikes(spike.map(Nanos));
+        let Event::FaultCounts(mut row) = counted(1_000_000_000, 1000, copies) else {
+            unreachable!()
+        };
+        row.flags = Some(Flags::BASE | Flags::WRITE | Flags::PROTECTION);
+        fold.event(&Event::FaultCounts(row));
+        let view = fold.view();
+        let meta = Meta { pid: 9, comm: "redis".into(), ..Meta::default() };
+        let (faults, meta) = (Some((&setup, &view)), Some(&meta));
+        conclude(&RecordedViews { faults, meta, lives: true, ..RecordedViews::default() })
+            .inconclusive
+    };
+    let forks = told(65_000, Some(5_000_000));
+    assert_eq!(forks.len(), 1, "{forks:?}");
+    assert_eq!(forks[0].what, "whether forks stall it");
+    assert_eq!(forks[0].next, "strace -f -T -e trace=clone,clone3,fork,vfork -p 9");
+    assert_eq!(told(1000, Some(5_000_000)), [], "what programs begin with");
+    assert_eq!(told(65_000, None), [], "nobody asked");
+}
+
 /// Of a program whose file was read for the first time it was said that the working set does not fit.
 #[test]
-fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
+fn a_file_that_is_read_for_the_first_time_is_told_from_swap_and_from_one_that_is_read_again() {
     let setup = FaultSetup { details: true, counted: 1, ..FaultSetup::default() };
-    let text = |name: &str| {
+    let text_of = |name: &str, times: &[u64]| {
         let mut fold = FaultFold::new(&setup, Nanos(0));
         fold.event(&mapped(name));
         let major = Flags::BASE | Flags::MAJOR;
-        let Event::Fault(mut one) = fault(600_000_000, 90_000_000, 0) else { unreachable!() };
-        one.flags = Some(major);
-        fold.event(&Event::Fault(one));
+        for time in times {
+            let Event::Fault(mut one) = fault(*time, 90_000_000, 0) else { unreachable!() };
+            one.flags = Some(major);
+            fold.event(&Event::Fault(one));
+        }
+        let slow = fold.view().slow;
+        assert_eq!((slow.reading, slow.cold, slow.remainder()), (slow.time, Nanos(0), Nanos(0)));
         let Event::FaultCounts(mut counts) = counted(1_000_000_000, 90_000_000, 1) else {
             unreachable!()
         };
@@ -682,7 +737,13 @@ fn a_file_that_is_read_for_the_first_time_is_told_from_swap() {
         let faults = found.into_iter().find(|finding| finding.subject == "faults");
         faults.unwrap_or_else(|| panic!("{:?}", view.categories)).text
     };
-    assert!(text("/usr/bin/node").contains("reading files that were not in memory yet"));
+    let text = |name: &str| text_of(name, &[600_000_000]);
+    let first = text("/usr/bin/node");
+    assert!(first.contains("reading files that were not in memory yet: a second run"), "{first}");
+    // "a second run finds them there" was said of a program that drops its file's pages and reads them twelve times.
+    let again = text_of("/usr/bin/node", &[300_000_000, 600_000_000, 900_000_000]);
+    assert!(again.contains("parts of them were read before in this recording"), "{again}");
+    assert!(!again.contains("second run"), "{again}");
     for memory in ["[heap]", "/memfd:cache (deleted)"] {
         assert!(text(memory).contains("waiting for files or swap"), "{}", text(memory));
     }

@@ -177,7 +177,10 @@ fn cut(line: Line<'static>, columns: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// A sentence on as many lines as it needs, two at most; what does not fit is cut off.
+/// Columns of a sentence that are shown at most, with what is lost at the ends of lines.
+const SENTENCE: usize = 240;
+
+/// A sentence on as many lines as it needs, three at most on 80 columns, more on fewer; what does not fit is cut off.
 fn wrapped(sentence: &Sentence, columns: usize, theme: Theme) -> Vec<Line<'static>> {
     let style = if sentence.alert { theme.alert() } else { theme.well() };
     let mark = if sentence.alert { "! " } else { "  " };
@@ -193,9 +196,10 @@ fn wrapped(sentence: &Sentence, columns: usize, theme: Theme) -> Vec<Line<'stati
         line.push_str(word);
     }
     lines.push(line);
-    if lines.len() > 2 {
-        lines.truncate(2);
-        lines[1].push_str(" ...");
+    let most = SENTENCE.div_ceil(columns.max(1)).clamp(2, 8);
+    if lines.len() > most {
+        lines.truncate(most);
+        lines[most - 1].push_str(" ...");
     }
     lines.into_iter().map(|line| Line::styled(line, style)).collect()
 }
@@ -599,6 +603,20 @@ mod tests {
                 keys: "q quit",
             },
         ))
+    }
+
+    /// "pagemill .." stood at 50 columns where the one command was.
+    #[test]
+    fn a_sentence_is_wrapped_and_its_command_is_whole() {
+        let (state, meta) = full();
+        for columns in [40, 50, 60, 80] {
+            let screen = drawn(&state, &meta, (columns, 24), &[], false);
+            let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+            let command = "pagemill run --heap compact merges such pages";
+            assert!(words.contains(command) && !words.contains("..."), "{columns}: {screen}");
+            let fits = screen.lines().all(|line| line.width() <= usize::from(columns));
+            assert!(fits, "{columns}: {screen}");
+        }
     }
 
     #[test]
