@@ -245,10 +245,15 @@ impl Faults {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let (setup, view) = (&self.setup, &self.view);
         let mut facts = vec![("back end", setup.back_end.clone())];
-        let accounted = match setup.accounted {
-            Some(all) => format!(" (the kernel's accounting: {all})"),
-            None => String::new(),
+        // The kernel's is of the process, and of those of its children that it has waited for at the most.
+        let missing = match setup.children && setup.accounted.is_some_and(|all| view.counted > all)
+        {
+            true => ", without all that it started",
+            false => "",
         };
+        let accounted = setup
+            .accounted
+            .map_or_else(String::new, |all| format!(" (the kernel's accounting{missing}: {all})"));
         let rate = match rate(view.counted, view.duration) {
             Some(rate) => format!(", {rate:.0} a second"),
             None => String::new(),
@@ -527,4 +532,26 @@ fn times_json(times: &Histogram, refused: bool) -> Map<String, Value> {
         value.insert("at_least_ns".into(), json!(tail));
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "counted 65193 (the kernel's accounting: 64524)" stood there without a word of the children's faults.
+    #[test]
+    fn the_kernel_s_number_is_said_to_be_without_children_where_more_was_counted() {
+        let counted = |counted: u64, children: bool| {
+            let setup = FaultSetup { accounted: Some(64_524), children, ..FaultSetup::default() };
+            let view = FaultView { counted, ..FaultView::default() };
+            let facts = Faults { setup, view, allow_loss: false }.facts();
+            facts.into_iter().find(|(name, _)| *name == "counted").unwrap().1
+        };
+        let more = counted(65_193, true);
+        assert_eq!(more, "65193 (the kernel's accounting, without all that it started: 64524)");
+        for (all, children) in [(64_524, true), (60_000, true), (65_193, false)] {
+            let says = format!("{all} (the kernel's accounting: 64524)");
+            assert_eq!(counted(all, children), says);
+        }
+    }
 }
