@@ -46,7 +46,8 @@ fn allocated(seen: &RecordedViews<'_>) -> Option<Finding> {
     Some(Finding {
         subject: "growth",
         text: format!(
-            "what it allocated and did not free grew by {} in {}, steadily{}: it leaks, or keeps all data that it makes",
+            "what it allocated and did not free grew by {} in {}, steadily{}: it leaks, or keeps all data that it \
+             makes",
             size(bytes as u64),
             time((growth.seconds() * 1e9) as u64),
             if seen.has_ended() { " until it ended" } else { "" },
