@@ -25,8 +25,8 @@ pub enum Stake {
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is about, in a word: `cold`, `cold-file`, `write-once`, `sparse`, `heap-free`, `malloc-free`, `pymalloc`,
-    /// `lazy-free`, `children`, `growth`, `faults`, `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
+    /// What it is about, in a word: `cold`, `cold-file`, `write-once`, `sparse`, `heap-free`, `malloc-free`,
+    /// `pymalloc`, `lazy-free`, `children`, `growth`, `faults`, `tail`, `stalls`, `bloat`, `huge`, `fragmentation`.
     pub subject: &'static str,
     /// What is, with numbers, and what could be done.
     pub text: String,
