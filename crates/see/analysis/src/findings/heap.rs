@@ -171,7 +171,8 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
         text: format!(
             "it is CPython: {} of {} of memory are outside of malloc's heap: large blocks, and arenas of pymalloc, its \
              own allocator of small objects, which gives an arena (1 MiB; 256 KiB before Python 3.10) back only when \
-             nothing lives in it; what is free in them is not known, and PYTHONMALLOC=malloc does without them",
+             nothing lives in it; what is free in them is not known, and PYTHONMALLOC=malloc does without them, on the \
+             compacting heap without the holes, too",
             size(beside as u64),
             size(memory as u64)
         ),
@@ -181,7 +182,10 @@ fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
                 format!("anonymous memory less {} of its malloc's heap{when}", size(malloc))
             }
         },
-        next: format!("pagemill advise --levers 'no pymalloc' {}", seen.restart_command()),
+        next: format!(
+            "pagemill advise --levers 'no pymalloc,compact Python' {}",
+            seen.restart_command()
+        ),
         stake: Stake::Memory(Bytes(beside as u64)),
         // Most of it may be live.
         share: beside / memory.max(1.0) / 2.0,

@@ -976,7 +976,10 @@ fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
     let found = told(NotMeasured::PYMALLOC, 180);
     assert_eq!((found.len(), found[0].subject), (1, "pymalloc"));
     assert!(found[0].text.contains("170.0 MiB of 200.0 MiB"), "{}", found[0].text);
-    assert_eq!(found[0].next, "pagemill advise --levers 'no pymalloc' -- python3 'a b.py'");
+    assert_eq!(
+        found[0].next,
+        "pagemill advise --levers 'no pymalloc,compact Python' -- python3 'a b.py'"
+    );
     assert_eq!(told(NotMeasured::PYMALLOC, 12), []);
     assert_eq!(told(NotMeasured::CHILDREN, 180), []);
 }
