@@ -134,7 +134,7 @@ pub fn process(linux: &Linux, pid: Pid, time: Duration, signals: &Signals) -> Re
         .saturating_sub(before.minor_faults + before.major_faults);
     let mut notes: Vec<String> = titled.into_iter().collect();
     match marks {
-        Ok(marks) => seen.cold = Some(marks.read(&linux.smaps_rollup(pid)?, seen.seconds)),
+        Ok(marks) => seen.cold = Some(marks.read(linux, pid, seen.seconds)?),
         Err(why) => {
             seen.not_marked = Some(format!("what it accesses is not known: {why:#}"));
             notes.push(format!("{why:#}"));
@@ -574,6 +574,16 @@ impl Estimates {
         })
     }
 
+    /// By what that is known, and of which processes.
+    fn of_what(&self) -> String {
+        match (self.left_out(), self.looked_into) {
+            (Some(_), Some((pid, _))) => {
+                format!(" in process {pid}, by what was seen of it: the others may have more")
+            }
+            _ => ", by what was seen".into(),
+        }
+    }
+
     /// That it is not known how much is free, why, and what tells it: no share is made of that.
     fn not_known(&self) -> String {
         let seen = &self.seen;
@@ -602,7 +612,7 @@ impl Estimates {
         self.notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
         let rows = self.rows();
         if !rows.is_empty() {
-            text.push_str("\nwhat levers may bring at the most, by what was seen\n");
+            text.push_str(&format!("\nwhat levers may bring at the most{}\n", self.of_what()));
             text.push_str(&text::table(&HEADER, &rows));
         }
         let folded = self.folded().into_iter();
@@ -627,7 +637,8 @@ impl Estimates {
         }
         let rows = self.rows();
         if !rows.is_empty() {
-            page.heading("What levers may bring at the most").table(&HEADER, &rows);
+            let heading = format!("What levers may bring at the most{}", self.of_what());
+            page.heading(&heading).table(&HEADER, &rows);
         }
         for (title, names) in self.folded() {
             page.heading(title).paragraph(&names);
@@ -822,7 +833,8 @@ mod tests {
     fn what_a_lever_frees_is_said_before_what_slower_memory_may_hold() {
         let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
         let look = Memory { bytes: 100 << 20, anonymous: 100 << 20, ..Memory::default() };
-        let cold = Some(crate::observation::Cold { bytes: 98 << 20, seconds: 10.0, range: None });
+        let cold =
+            Some(crate::observation::Cold { bytes: 98 << 20, seconds: 10.0, ..Default::default() });
         let told = |free: u64| {
             let pieces = free << 20;
             let malloc = MallocFree { heap: 99 << 20, free: pieces, returnable: 0, pieces };
@@ -890,7 +902,12 @@ mod tests {
                 MallocFree { heap: mib(99), free: returnable + pieces, returnable, pieces };
             let range = range.map(|(low, high)| crate::observation::Bounds { low, high });
             RunObservation {
-                cold: Some(crate::observation::Cold { bytes: mib(96), seconds: 10.0, range }),
+                cold: Some(crate::observation::Cold {
+                    bytes: mib(96),
+                    seconds: 10.0,
+                    range,
+                    files: 0,
+                }),
                 malloc: Some(malloc),
                 lives: true,
                 ..RunObservation::of(vec![look])
@@ -943,7 +960,11 @@ mod tests {
         assert!(told.rows()[0][0].starts_with("trim at rest"), "{:?}", told.rows());
         let works = glance(RunObservation { user: 10.0, ..rests }).conclusion();
         assert!(!works.contains("trim at rest"), "{works}");
-        let cold = Some(crate::observation::Cold { bytes: 110 << 10, seconds: 10.0, range: None });
+        let cold = Some(crate::observation::Cold {
+            bytes: 110 << 10,
+            seconds: 10.0,
+            ..Default::default()
+        });
         let sleeps =
             RunObservation { cold, lives: true, ..RunObservation::of(vec![look(353 << 10)]) };
         let told = glance(sleeps).text();
@@ -959,7 +980,8 @@ mod tests {
     fn no_share_is_made_of_not_knowing_what_is_free() {
         let target = Target::of(&Linux::live(), &["sh".into()], Path::new("/bin/sh")).unwrap();
         let look = Memory { bytes: 100 << 20, anonymous: 99 << 20, ..Memory::default() };
-        let cold = Some(crate::observation::Cold { bytes: 50 << 20, seconds: 10.0, range: None });
+        let cold =
+            Some(crate::observation::Cold { bytes: 50 << 20, seconds: 10.0, ..Default::default() });
         let seen = RunObservation {
             cold,
             allocator: Some(Allocator::Glibc),

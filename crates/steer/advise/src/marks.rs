@@ -10,7 +10,7 @@
 //!                                         not accessed = u2 + f · (all - u0 - m)
 //! ```
 //!
-//! where `u` are the pages that are not marked as accessed, of the whole process, and `all` is its anonymous memory:
+//! where `u` are the anonymous pages that are not marked as accessed, of the whole process, and `all` is such memory:
 //! what stays so from a look before is known, and a random sample has its share of it. How many pages are marked is not
 //! read from the process after marking: those that it accesses all the time are accessed again by then. The interval is
 //! Wilson's for `f` of as many trials as there are blocks in the sample: as if each were accessed as a whole or not at
@@ -45,14 +45,33 @@ const Z: f64 = 1.96;
 /// Pages that are marked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
-    /// Bytes that were not marked as accessed before.
+    /// Anonymous bytes that were not marked as accessed before.
     before: u64,
     /// Bytes that a sample marked, as far as they were not so before; without one all memory is marked.
     sample: Option<u64>,
 }
 
-fn untouched(usage: &Usage) -> u64 {
-    usage.rss.unwrap_or(0).saturating_sub(usage.referenced.unwrap_or(u64::MAX))
+fn of_mappings(linux: &Linux, pid: Pid) -> Result<Vec<Usage>> {
+    Ok(linux.smaps(pid)?.into_iter().map(|mapping| mapping.usage).collect())
+}
+
+/// Anonymous memory that is not marked as accessed. Of a mapping that has pages of a file, too, all that is marked may
+/// be the file's.
+fn untouched(mappings: &[Usage]) -> u64 {
+    let of = |usage: &Usage| {
+        let [all, accessed] = [usage.rss, usage.referenced].map(Option::unwrap_or_default);
+        all.saturating_sub(accessed).min(usage.anonymous.unwrap_or(0))
+    };
+    sum(mappings.iter().map(of))
+}
+
+/// The same of files and of shared memory: what is not marked as accessed.
+fn of_files(mappings: &[Usage]) -> u64 {
+    let of = |usage: &Usage| {
+        let files = usage.rss.unwrap_or(0).saturating_sub(usage.anonymous.unwrap_or(0));
+        files.saturating_sub(usage.referenced.unwrap_or(u64::MAX))
+    };
+    sum(mappings.iter().map(of))
 }
 
 impl Marks {
@@ -62,7 +81,7 @@ impl Marks {
         let (rss, huge) = (usage.rss.unwrap_or(0), usage.anon_huge_pages.unwrap_or(0));
         let entries = rss.saturating_sub(huge) / page_size() as u64 + huge / HUGE;
         let most = (time.as_secs_f64() * SHARE / ACCESS.as_secs_f64()) as u64;
-        let before = untouched(&usage);
+        let before = untouched(&of_mappings(linux, pid)?);
         if entries <= most {
             linux.clear_referenced(pid)?;
             return Ok(Ok(Self { before, sample: None }));
@@ -81,19 +100,23 @@ impl Marks {
     }
 
     /// What was not accessed for so many seconds, by what the process is in the end.
-    pub fn read(self, usage: &Usage, seconds: f64) -> Cold {
-        let anonymous = usage.anonymous.unwrap_or(0);
-        let stayed = untouched(usage);
+    pub fn read(self, linux: &Linux, pid: Pid, seconds: f64) -> Result<Cold> {
+        Ok(self.cold(&of_mappings(linux, pid)?, seconds))
+    }
+
+    fn cold(self, mappings: &[Usage], seconds: f64) -> Cold {
+        let anonymous = sum(mappings.iter().map(|usage| usage.anonymous.unwrap_or(0)));
+        let stayed = untouched(mappings);
         let Some(sample) = self.sample else {
-            return Cold { bytes: stayed.min(anonymous), seconds, range: None };
+            return Cold { bytes: stayed, seconds, range: None, files: of_files(mappings) };
         };
         let marked = sample.max(1) as f64;
         let part = (stayed.saturating_sub(self.before) as f64 / marked).min(1.0);
         let rest = anonymous.saturating_sub(self.before + sample) as f64;
-        let all = |part: f64| (stayed.min(anonymous) + (part * rest) as u64).min(anonymous);
+        let all = |part: f64| (stayed + (part * rest) as u64).min(anonymous);
         let (low, high) = interval(part, (marked / HUGE as f64).max(1.0));
         let range = Bounds { low: all(low), high: all(high) };
-        Cold { bytes: all(part), seconds, range: Some(range) }
+        Cold { bytes: all(part), seconds, range: Some(range), files: 0 }
     }
 }
 
@@ -186,21 +209,22 @@ fn chosen<T: Copy>(blocks: &[T], count: usize, random: &mut Random) -> Vec<T> {
 mod tests {
     use super::*;
 
-    /// In blocks.
-    fn usage(rss: u64, untouched: u64) -> Usage {
-        Usage {
-            rss: Some(rss * HUGE),
-            referenced: Some((rss - untouched) * HUGE),
-            anonymous: Some(rss * HUGE),
+    /// Of anonymous memory and of a file, in blocks: what there is, and what is not marked as accessed.
+    fn usage(anonymous: [u64; 2], file: [u64; 2]) -> Vec<Usage> {
+        let of = |[all, untouched]: [u64; 2], anonymous: u64| Usage {
+            rss: Some(all * HUGE),
+            referenced: Some((all - untouched) * HUGE),
+            anonymous: Some(anonymous * HUGE),
             ..Usage::default()
-        }
+        };
+        vec![of(anonymous, anonymous[0]), of(file, 0)]
     }
 
     #[test]
     fn a_sample_tells_of_all_with_an_interval_that_narrows() {
         let read = |scale: u64, stayed: u64| {
             let marks = Marks { before: 10 * scale * HUGE, sample: Some(100 * scale * HUGE) };
-            let cold = marks.read(&usage(1010 * scale, stayed * scale), 1.0);
+            let cold = marks.cold(&usage([1010 * scale, stayed * scale], [50, 50]), 1.0);
             let of = |bytes: u64| bytes as f64 / (scale * HUGE) as f64;
             let Bounds { low, high } = cold.range.unwrap();
             (of(cold.bytes), of(low), of(high))
@@ -260,7 +284,17 @@ mod tests {
     #[test]
     fn where_all_is_marked_what_stayed_is_all() {
         let marks = Marks { before: 10 * HUGE, sample: None };
-        let cold = Cold { bytes: 310 * HUGE, seconds: 2.0, range: None };
-        assert_eq!(marks.read(&usage(1010, 310), 2.0), cold);
+        let cold = Cold { bytes: 310 * HUGE, seconds: 2.0, range: None, files: 0 };
+        assert_eq!(marks.cold(&usage([1010, 310], [0, 0]), 2.0), cold);
+    }
+
+    /// "up to 20 % of its memory" were 20 MiB that it accessed all the time, for 80 of a file were not.
+    #[test]
+    fn memory_that_is_accessed_is_not_cold_for_a_file_that_is_not() {
+        let marks = Marks { before: 0, sample: None };
+        let cold = marks.cold(&usage([10, 0], [40, 40]), 6.0);
+        assert_eq!((cold.bytes, cold.files), (0, 40 * HUGE));
+        let cold = marks.cold(&usage([10, 9], [40, 1]), 6.0);
+        assert_eq!((cold.bytes, cold.files), (9 * HUGE, HUGE));
     }
 }

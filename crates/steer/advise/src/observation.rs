@@ -78,7 +78,7 @@ pub struct RunObservation {
 }
 
 /// Memory that was not accessed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cold {
     /// How much, bytes.
     pub bytes: u64,
@@ -86,6 +86,8 @@ pub struct Cold {
     pub seconds: f64,
     /// What it is at the least and at the most, bytes, where a sample was looked at.
     pub range: Option<Bounds>,
+    /// Pages of files and shared memory beside, bytes: 0 where nobody looked.
+    pub files: u64,
 }
 
 /// What a number of bytes lies between.
@@ -207,6 +209,10 @@ impl RunObservation {
                 bytes(cold.bytes as f64),
                 seconds(cold.seconds)
             ));
+            if cold.files >= MUCH {
+                let files = bytes(cold.files as f64);
+                text.push_str(&format!("\n            nor were {files} of files or shared memory"));
+            }
         }
         text
     }
@@ -299,6 +305,7 @@ impl RunObservation {
             "cold_low_bytes": cold.and_then(|cold| Some(cold.range?.low)),
             "cold_high_bytes": cold.and_then(|cold| Some(cold.range?.high)),
             "cold_seconds": cold.map(|cold| cold.seconds),
+            "cold_file_bytes": cold.filter(|cold| cold.files > 0).map(|cold| cold.files),
         })
     }
 
@@ -548,7 +555,7 @@ mod tests {
     #[test]
     fn what_rested_for_a_moment_is_not_called_cold() {
         let cold = |seconds: f64, rested: f64| {
-            let cold = Some(Cold { bytes: 50 << 20, seconds: rested, range: None });
+            let cold = Some(Cold { bytes: 50 << 20, seconds: rested, ..Cold::default() });
             RunObservation { cold, seconds, ..seen(100 << 20, 0) }.cold_data().is_some()
         };
         let told = [(0.9, 0.037), (0.9, 0.3), (40.0, 0.6), (40.0, 1.1), (4.0, 0.226)];

@@ -32,7 +32,8 @@ pub struct Memory {
     pub swap: u64,
     /// Anonymous memory on huge pages.
     pub huge: u64,
-    /// Resident pages that were not accessed since [`Linux::clear_referenced`], or since they were made.
+    /// Anonymous pages that were not accessed since [`Linux::clear_referenced`], or since they were made, at the least:
+    /// all of those that were accessed may be anonymous.
     pub untouched: u64,
     /// What `MADV_FREE` lets the kernel take back, and it has not.
     pub lazy_free: u64,
@@ -77,8 +78,8 @@ pub fn sample(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
         sum.shared += usage.pss_shmem.unwrap_or(0);
         sum.swap += usage.swap_pss.unwrap_or(0);
         sum.huge += usage.anon_huge_pages.unwrap_or(0);
-        sum.untouched +=
-            usage.rss.unwrap_or(0).saturating_sub(usage.referenced.unwrap_or(u64::MAX));
+        let anonymous = usage.anonymous.unwrap_or(0);
+        sum.untouched += anonymous.saturating_sub(usage.referenced.unwrap_or(u64::MAX));
         sum.lazy_free += usage.lazy_free.unwrap_or(0);
         if pss > most {
             (most, sum.largest) = (pss, pid);

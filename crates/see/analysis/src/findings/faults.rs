@@ -147,13 +147,20 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
     let (one, more) = (format!("stretch of {length}"), format!("stretches of {length}"));
     let copied = copied(view);
     let stretches = units::counted(bursts, &one, &more);
-    let text = match (faults, bursts) {
-        (0, _) => format!(
+    let start = view.spikes.and_then(|spikes| spikes.only_at_the_start(view.duration));
+    let text = match (faults, start) {
+        (0, Some(last)) => format!(
+            "page faults explain no stalls of {length} after its first {}: until then a thread spent half or more of \
+             {stretches} in faults that took less each, {}{copied}: {what}",
+            time(last.0),
+            led("it", view, &advice)
+        ),
+        (0, None) => format!(
             "page faults may explain stalls of {length}: in {stretches} a thread spent half or more in faults that \
              took less each, {}{copied}: {what}",
             led("it", view, &advice)
         ),
-        (faults, bursts) => {
+        (faults, _) => {
             let beside = match bursts {
                 0 => String::new(),
                 _ => {
@@ -333,12 +340,13 @@ fn fewer_faults(
     let what = match (threads, new) {
         (true, _) => "fewer faults, or fewer threads that map and unmap at once, would shorten it",
         (false, true) => {
-            "fewer faults, for larger pages or memory that is kept, may shorten it: trials tell"
+            "fewer faults, for larger pages or memory that is kept, may shorten it: trials tell (by --goal tail --metric \
+             REGEX where it prints a latency)"
         }
         (false, false) => "fewer faults would shorten it",
     };
     let next = match new {
-        true => format!("sudo pagemill advise --goal tail {program}"),
+        true => format!("sudo pagemill advise --goal speed {program}"),
         false => format!("pagemill advise {program}"),
     };
     (what, next)

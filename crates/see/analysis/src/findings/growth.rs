@@ -108,7 +108,7 @@ fn next(seen: &RecordedViews<'_>) -> String {
     match seen.accesses {
         None => format!("pagemill record --with accesses {}", seen.program()),
         // Its allocations by call site are there, with when each was touched.
-        Some(_) => format!("pagemill export {} --format folded", seen.recording),
+        Some(_) => format!("pagemill export {} --format folded -o growth.folded", seen.recording),
     }
 }
 

@@ -188,7 +188,7 @@ fn a_leak_is_told_by_its_allocations_and_what_is_freed_as_the_program_ends_is_no
     let growth = found.iter().find(|one| one.subject == "growth").expect("the leak");
     let text = "what it allocated and did not free grew by ";
     assert!(growth.text.starts_with(text) && growth.text.contains("until it ended"), "{growth:?}");
-    assert_eq!(growth.next, "pagemill export rec --format folded");
+    assert_eq!(growth.next, "pagemill export rec --format folded -o growth.folded");
     assert!(found.iter().all(|one| !one.next.contains("--trim")), "{found:?}");
     assert!(found.iter().all(|one| !one.text.contains("live at the end")), "{found:?}");
     // Who keeps as much as before does not grow.
@@ -582,14 +582,14 @@ fn spikes_of_new_memory_are_answered_with_fewer_faults_and_threads_are_named_whe
     let new = Flags::BASE | Flags::WRITE;
     for (threads, part) in [(1, "zeroing"), (1, "waiting"), (2, "waiting")] {
         let stalls = told(threads, new, part);
-        assert_eq!(stalls.next, "sudo pagemill advise --goal tail -- CMD");
+        assert_eq!(stalls.next, "sudo pagemill advise --goal speed -- CMD");
         assert_eq!(stalls.text.contains("fewer threads"), threads > 1, "{stalls:?}");
     }
     // What pages are is no matter to who waits for another thread, or for a CPU.
     for (part, words) in [("locks", "waiting for locks"), ("cpu", "waiting for a CPU")] {
         let stalls = told(2, new, part);
         assert!(
-            stalls.text.contains(words) && !stalls.next.contains("advise --goal tail"),
+            stalls.text.contains(words) && !stalls.next.contains("advise --goal speed"),
             "{stalls:?}"
         );
     }

@@ -237,14 +237,21 @@ impl Heat {
             stale.iter().rev().filter_map(|start| space.mappings.remove(start)).collect::<Vec<_>>();
         let before = known.iter().filter_map(|mapping| mapping.before).reduce(u64::saturating_add);
         if space.mappings.len() < MAPPINGS {
+            // Who only says where a mapping is says nothing of what it holds: that is as it was at the last look.
+            let held = |new: Option<u64>, old: &dyn Fn(&Mapping) -> Option<u64>| match whole {
+                true => new,
+                false => known.iter().filter_map(old).reduce(u64::saturating_add),
+            };
             let bytes = |value: Option<Bytes>| value.map_or(0, |bytes| bytes.0);
+            let huge = bytes(row.huge).saturating_add(bytes(row.huge_other));
+            let anonymous = bytes(row.anonymous);
             let mapping = Mapping {
                 end,
                 name: label(row),
-                rss: row.rss.map(|bytes| bytes.0),
-                huge: bytes(row.huge).saturating_add(bytes(row.huge_other)),
-                anonymous: bytes(row.anonymous),
-                marked,
+                rss: held(row.rss.map(|bytes| bytes.0), &|old| old.rss),
+                huge: held(Some(huge), &|old| Some(old.huge)).unwrap_or(0),
+                anonymous: held(Some(anonymous), &|old| Some(old.anonymous)).unwrap_or(0),
+                marked: held(marked, &|old| old.marked),
                 before,
                 seen: row.time.max(space.look),
             };
@@ -524,6 +531,19 @@ mod tests {
         }
         let names: Vec<_> = heat.regions().into_iter().map(|region| region.name).collect();
         assert_eq!(names, ["b"]);
+    }
+
+    /// The heap of a Python that grew all the time was not among what holds memory.
+    #[test]
+    fn a_mapping_that_grew_between_two_looks_holds_what_it_held() {
+        let mut heat = Heat::of(Pid(7), 4096);
+        heat.event(&mapping(1, 0x10_0000, 100, Some(90), "[heap]"));
+        heat.event(&mapping(2, 0x10_0000, 120, None, "[heap]"));
+        let held =
+            |heat: &Heat| heat.regions().iter().map(|one| one.bytes / 4096).collect::<Vec<_>>();
+        assert_eq!(held(&heat), [90]);
+        heat.event(&mapping(3, 0x10_0000, 120, Some(115), "[heap]"));
+        assert_eq!(held(&heat), [115]);
     }
 
     #[test]

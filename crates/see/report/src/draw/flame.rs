@@ -30,8 +30,8 @@ pub(super) fn markup(view: &HeatView, page: u64) -> Option<String> {
     let data = json!({ "step": view.step, "steps": view.steps, "frames": frames, "stacks": rows });
     let steps = view.steps.max(1);
     let controls = format!(
-        "<noscript><p>The flame graph needs scripts; pagemill export REC --format folded says what it \
-         shows.</p></noscript>\n\
+        "<noscript><p>The flame graph needs scripts; pagemill export REC --format folded -o FILE \
+         says what it shows.</p></noscript>\n\
          <p class=\"controls\"><label>not touched after <input id=\"flame-after\" type=\"range\" min=\"1\" \
          max=\"{steps}\" value=\"{}\"/></label> <span id=\"flame-when\"></span></p>\n\
          <div id=\"flame-graph\" class=\"flame\"></div>\n\

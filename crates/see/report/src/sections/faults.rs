@@ -387,6 +387,13 @@ impl Faults {
             (0, 0, None) => {
                 format!("page faults do not explain stalls of {length}: it had no page faults")
             }
+            (0, bursts, _) if let Some(last) = spikes.only_at_the_start(self.view.duration) => {
+                format!(
+                    "page faults do not explain stalls of {length} after its first {}: until then, in {bursts} \
+                     stretches of {length}, {spent}",
+                    last.plain()
+                )
+            }
             (0, bursts, _) => format!(
                 "page faults may explain stalls of {length}: none took so long, but in {bursts} stretches of {length} \
                  {spent}{when}"

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Time for it all where none is given: this, or so many times what the shortest run of the command as it is takes.
 pub(super) const TIME: Duration = Duration::from_secs(54);
 const TIMES: f64 = 20.0;
-/// Of a server, whose turns may be as long as its client likes, the latter is this at the most; but so many turns are
-/// had in any case: a first look, and what shows one lever.
+/// Of a server, whose turns may be as long as its client likes, it is this; but so many turns are had in any case: a
+/// first look, and what shows one lever.
 pub const USUAL_FOR_A_SERVER: Duration = Duration::from_secs(160);
 const TURNS: f64 = 8.0;
 /// On a busy machine the former is up to so many times that.
@@ -30,8 +30,7 @@ pub(super) fn time(
         (None, true) => FOREVER,
         // What was said before it began is kept.
         (None, false) if server => {
-            let turns = |turns: f64| Duration::from_secs_f64(shortest * turns);
-            TIME.max(turns(TIMES).min(USUAL_FOR_A_SERVER)).max(turns(TURNS))
+            USUAL_FOR_A_SERVER.max(Duration::from_secs_f64(shortest * TURNS))
         }
         (None, false) => {
             let longer = (1.0 / (1.0 - waits).max(f64::EPSILON)).min(LONGER);

@@ -43,8 +43,8 @@ pub struct Arguments {
     /// What counts as no slower, and as no more memory, percent. Default: 2%.
     #[arg(long, value_name = "PERCENT", value_parser = crate::values::share, allow_hyphen_values = true)]
     pub(super) slower: Option<f64>,
-    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes, of a
-    /// server 160 s at the most; of a command up to three times that on a busy machine.
+    /// Time for all runs together: none is begun that would not fit. Default: 54 s, or 20 times what a run takes, and
+    /// up to three times that on a busy machine; of a server 160 s, or eight turns.
     #[arg(long, value_name = "TIME", value_parser = crate::values::length)]
     pub(super) within: Option<Nanos>,
     /// A number that the command prints and that counts in place of time: a regular expression whose group is the
