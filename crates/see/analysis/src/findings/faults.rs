@@ -340,8 +340,8 @@ fn fewer_faults(
     let what = match (threads, new) {
         (true, _) => "fewer faults, or fewer threads that map and unmap at once, would shorten it",
         (false, true) => {
-            "fewer faults, for larger pages or memory that is kept, may shorten it: trials tell (by --goal tail --metric \
-             REGEX where it prints a latency)"
+            "fewer faults, for larger pages or memory that is kept, may shorten it: trials tell (by --goal tail and \
+             --metric where it prints a latency)"
         }
         (false, false) => "fewer faults would shorten it",
     };

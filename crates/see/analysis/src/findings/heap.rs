@@ -6,6 +6,7 @@ use pagemill_model::recording::NotMeasured;
 use pagemill_model::{Bytes, Nanos, units};
 
 use super::finding::{Finding, Inconclusive, REST, RecordedViews, Stake, percent, size, time};
+use super::growth;
 use crate::heap::{Children, HeapView, Malloc, Summary};
 
 /// Less is not worth naming.
@@ -153,6 +154,10 @@ fn malloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
 fn pymalloc(seen: &RecordedViews<'_>, view: &HeapView) -> Option<Finding> {
     let mut missing = seen.meta?.not_measured.iter();
     missing.find(|missing| missing.what == NotMeasured::PYMALLOC)?;
+    // Where memory grows all the time, what malloc held when it was read last says nothing of the rest.
+    if growth::find(seen).is_some() {
+        return None;
+    }
     let heap = |moment: &Moment<'_>| moment.malloc.map_or(0, |malloc| malloc.heap.0);
     let beside = |moment: &Moment<'_>| {
         moment.anonymous.map_or(0, |bytes| bytes.0.saturating_sub(heap(moment))) as f64

@@ -953,19 +953,19 @@ fn memory_that_only_a_rest_would_give_back_is_not_left_to_a_program_that_does_no
 /// Memory of a Python program was said to be nobody's.
 #[test]
 fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
-    let told = |what: &str, anonymous: u64| {
+    let told_of = |what: &str, anonymous: u64, times: u64| {
         let bytes = |mib: u64| Some(Bytes(mib * MIB));
-        let sample = HeapSample {
-            time: Nanos(5),
+        let sample = |at: u64| HeapSample {
+            time: Nanos(5 + at * 200_000_000),
             pid: Some(7),
-            pss: bytes(200),
-            pss_anon: bytes(anonymous),
+            pss: bytes(200 - times + at),
+            pss_anon: bytes(anonymous - times + at),
             malloc: Some("glibc's malloc".into()),
             malloc_heap: bytes(10),
             ..HeapSample::default()
         };
         let mut fold = HeapFold::default();
-        fold.event(&Event::Heap(Box::new(sample)));
+        (1..=times).for_each(|at| fold.event(&Event::Heap(Box::new(sample(at)))));
         let view = fold.view();
         let mut meta = Meta { command: vec!["python3".into(), "a b.py".into()], ..Meta::default() };
         meta.lacks(what, "for a reason");
@@ -973,6 +973,7 @@ fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
             RecordedViews { heap: Some(&view), meta: Some(&meta), ..RecordedViews::default() };
         conclude(&seen).findings
     };
+    let told = |what: &str, anonymous: u64| told_of(what, anonymous, 1);
     let found = told(NotMeasured::PYMALLOC, 180);
     assert_eq!((found.len(), found[0].subject), (1, "pymalloc"));
     assert!(found[0].text.contains("170.0 MiB of 200.0 MiB"), "{}", found[0].text);
@@ -982,6 +983,10 @@ fn memory_in_the_arenas_of_pymalloc_is_said_to_be_there() {
     );
     assert_eq!(told(NotMeasured::PYMALLOC, 12), []);
     assert_eq!(told(NotMeasured::CHILDREN, 180), []);
+    // It grew for eight seconds: "46.8 MiB are outside of malloc's heap", by what that held long before.
+    let grows = told_of(NotMeasured::PYMALLOC, 180, 40);
+    let subjects: Vec<&str> = grows.iter().map(|found| found.subject).collect();
+    assert_eq!(subjects, ["growth"]);
 }
 
 /// "6.5 MiB of 10.6 MiB at the end" was told of an interpreter that held 115 until it tore itself down.
