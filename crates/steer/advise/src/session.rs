@@ -1,5 +1,6 @@
 //! A session: the command is looked at, levers are tried round by round, within a time, until the rule says stop.
 
+mod closing;
 mod notes;
 mod time;
 
@@ -435,6 +436,12 @@ impl<'a> Session<'a> {
             if settled && judgement.choice.is_none() {
                 self.learn_noise()?;
             }
+            if !settled && self.is_closing() {
+                break;
+            }
+        }
+        if !settled {
+            self.tell_of_best()?;
         }
         Ok(settled)
     }

@@ -346,6 +346,21 @@ fn a_lever_that_looks_worth_it_among_runs_that_differ_too_much_leaves_it_undecid
     assert!(told.choice.is_some() && told.perhaps.is_none(), "{told:?}");
 }
 
+/// "-41 % [-56, -21], which is not certain yet" of a program that takes 0.3 s or, by chance, 0.6: more runs of that one
+/// lever tell, of which others need none.
+#[test]
+fn a_run_that_is_long_by_chance_leaves_few_undecided_and_more_runs_tell() {
+    let arm = |times: &[f64]| times.iter().map(|time| figures(100.0, *time)).collect::<Vec<_>>();
+    let base = [0.45, 0.51, 0.62, 0.48, 0.55, 0.43, 0.58, 0.5, 0.66, 0.47, 0.52, 0.6];
+    let lever = [0.28, 0.35, 0.3, 0.68, 0.26, 0.32];
+    let speed = Criteria { goal: Goal::Speed, ..CRITERIA };
+    let few = judged(&arm(&base), &[arm(&lever)], &speed);
+    assert_eq!((few.choice, few.perhaps), (None, Some((0, Aim::Time { bounded: false }))));
+    let more = lever.iter().chain(&[0.33, 0.27, 0.31]).copied().collect::<Vec<_>>();
+    let told = judged(&arm(&[&base[..], &[0.5, 0.46, 0.57]].concat()), &[arm(&more)], &speed);
+    assert_eq!(told.choice, Some((0, Aim::Time { bounded: false })));
+}
+
 /// Of eight levers that do nothing one always "may help".
 #[test]
 fn of_levers_that_do_nothing_one_seldom_looks_worth_it() {

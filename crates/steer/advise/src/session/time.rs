@@ -13,6 +13,8 @@ const TURNS: f64 = 8.0;
 const LONGER: f64 = 3.0;
 /// So much more of it for the runs that the best lever so far lacks.
 pub(super) const GRACE: f64 = 0.1;
+/// The last part of the time, in which the lever that looks best, and is not shown yet, is compared alone.
+pub(super) const CLOSING: f64 = 0.15;
 /// Time where so many runs are asked for, and no time: as long as they take.
 pub(super) const FOREVER: Duration = Duration::from_secs(1 << 30);
 
