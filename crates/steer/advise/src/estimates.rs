@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pagemill_analysis::hugepages::HugePageFold;
-use pagemill_control::run_memory::{Memory, descendants, sample};
+use pagemill_control::run_memory::{Memory, sample};
 use pagemill_kernel::process::signal::Signals;
 use pagemill_kernel::{
     Linux,
@@ -179,7 +179,7 @@ impl Looks {
         while interrupted.is_none() {
             let now = Instant::now();
             let seconds = (now - begun).as_secs_f64();
-            let all = descendants(linux, &[pid]);
+            let all = linux.descendants(&[pid]);
             counted.extend(growth::counted(linux, &all).map(|bytes| (seconds, bytes)));
             if now >= due {
                 let seen = sample(linux, &all)

@@ -45,7 +45,7 @@ const Z: f64 = 1.96;
 /// Pages that are marked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
-    /// Anonymous bytes that were not marked as accessed before.
+    /// Anonymous bytes that were not marked as accessed before, where a sample is marked.
     before: u64,
     /// Bytes that a sample marked, as far as they were not so before; without one all memory is marked.
     sample: Option<u64>,
@@ -81,10 +81,9 @@ impl Marks {
         let (rss, huge) = (usage.rss.unwrap_or(0), usage.anon_huge_pages.unwrap_or(0));
         let entries = rss.saturating_sub(huge) / page_size() as u64 + huge / HUGE;
         let most = (time.as_secs_f64() * SHARE / ACCESS.as_secs_f64()) as u64;
-        let before = untouched(&of_mappings(linux, pid)?);
         if entries <= most {
             linux.clear_referenced(pid)?;
-            return Ok(Ok(Self { before, sample: None }));
+            return Ok(Ok(Self { before: 0, sample: None }));
         }
         let all = usage.anonymous.unwrap_or(0).max(1);
         if usage.pss_anon.is_some_and(|own| own < all - all / SHARED) {
@@ -94,6 +93,7 @@ impl Marks {
                  cannot be marked by itself (all of it can: --for {seconds}s)"
             )));
         }
+        let before = untouched(&of_mappings(linux, pid)?);
         let new = 1.0 - before.min(all) as f64 / all as f64;
         let marked = sample(linux, pid, most);
         Ok(marked.map(|bytes| Self { before, sample: Some((bytes as f64 * new) as u64) }))

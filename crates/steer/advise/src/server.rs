@@ -9,7 +9,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::Resources;
 use pagemill_kernel::process::signal::{self, Signals};
@@ -125,7 +124,7 @@ fn ended_early(server: &mut Child) -> Result<String> {
 /// What a server and all that it has started and that lives have used.
 fn used_by(linux: &Linux, server: &Child) -> Resources {
     let mut sum = Resources::default();
-    for pid in descendants(linux, &[Pid(server.id())]) {
+    for pid in linux.descendants(&[Pid(server.id())]) {
         // One that ends meanwhile has used nothing here.
         let Ok(stat) = linux.stat(pid) else { continue };
         sum.user += stat.user;
@@ -148,7 +147,7 @@ fn wait_until_ready(
         if server.try_wait()?.is_some() {
             return Ok(false);
         }
-        let pids = descendants(linux, &[Pid(server.id())]);
+        let pids = linux.descendants(&[Pid(server.id())]);
         if pids.into_iter().any(|pid| linux.listens(pid).unwrap_or(false)) {
             pause(server, SETTLED, signals)?;
             break;

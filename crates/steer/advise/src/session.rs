@@ -388,7 +388,6 @@ impl<'a> Session<'a> {
 
     /// Rounds until the rule says stop; whether it did before time was over.
     fn until_settled(&mut self) -> Result<bool> {
-        let criteria = criteria(self.options);
         let mut settled = false;
         while let Some(mut order) = self.next(settled) {
             self.round += 1;
@@ -423,10 +422,7 @@ impl<'a> Session<'a> {
             if self.options.rounds.is_some() {
                 continue;
             }
-            let arms = &self.arms;
-            let (levers, out, most) = (of_levers(arms), given_up(arms), memory_bounds(arms));
-            let runs = Runs { base: &self.base, levers: &levers, out: &out, most: &most };
-            let judgement = runs.judge(&criteria);
+            let judgement = self.judged();
             for (arm, standing) in self.arms.iter_mut().zip(&judgement.standings) {
                 if arm.waits() && !arm.runs.is_empty() && *standing == Standing::Out {
                     arm.state = State::Out;
@@ -444,6 +440,14 @@ impl<'a> Session<'a> {
             self.tell_of_best()?;
         }
         Ok(settled)
+    }
+
+    /// What the runs so far say.
+    fn judged(&self) -> Judgement {
+        let arms = &self.arms;
+        let (levers, out, most) = (of_levers(arms), given_up(arms), memory_bounds(arms));
+        let runs = Runs { base: &self.base, levers: &levers, out: &out, most: &most };
+        runs.judge(&criteria(self.options))
     }
 
     /// Runs as it is until it is known how much these differ, where nothing is chosen and they do.

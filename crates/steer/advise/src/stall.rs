@@ -8,7 +8,6 @@
 
 use std::time::{Duration, Instant};
 
-use pagemill_control::run_memory::descendants;
 use pagemill_kernel::Linux;
 use pagemill_kernel::process::rest::RestWatch;
 use pagemill_model::Pid;
@@ -63,7 +62,7 @@ impl<'a> Stall<'a> {
 
     /// One look, at `now`.
     pub fn sample(&mut self, now: Instant) -> StallState {
-        let pids = descendants(self.linux, &[self.pid]);
+        let pids = self.linux.descendants(&[self.pid]);
         let stats: Vec<_> = pids.iter().filter_map(|pid| self.linux.stat(*pid).ok()).collect();
         let rested = self.watch.rested(&stats, now);
         if rested >= STOPPED && stats.iter().any(|stat| stat.state == 'T') {

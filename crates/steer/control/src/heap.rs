@@ -10,8 +10,6 @@ use pagemill_launch::stats_page::{Page, locate};
 use pagemill_model::{Bytes, Nanos, Pid};
 use pagemill_report::heap::degradations;
 
-use crate::run_memory::descendants;
-
 /// How long a requested pass may take. It works in slices beside the program, which may be busy.
 const COMPACT_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -37,7 +35,7 @@ pub fn under_wrapper(linux: &Linux, pid: Pid) -> Result<Pid> {
 
 /// Descendants of `pid` that run on the library, nearest first.
 pub fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
-    let mut found = descendants(linux, &[pid]).split_off(1);
+    let mut found = linux.descendants(&[pid]).split_off(1);
     found.retain(|child| matches!(locate(linux, *child), Ok(Some(_))));
     found
 }

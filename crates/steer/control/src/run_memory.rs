@@ -49,11 +49,6 @@ pub struct Memory {
     pub largest: Pid,
 }
 
-/// The processes that `roots` are and have started, as they are now.
-pub fn descendants(linux: &Linux, roots: &[Pid]) -> Vec<Pid> {
-    linux.descendants(roots)
-}
-
 /// One look at these processes; none if there is nothing to see of any. One that has the memory of the one that started
 /// it (before it executes a program, as after vfork(2), or for good) has none besides.
 pub fn sample(linux: &Linux, pids: &[Pid]) -> Option<Memory> {
@@ -125,7 +120,7 @@ impl<'a> Watch<'a> {
     /// One look.
     pub fn sample(&mut self, roots: &[Pid]) -> Option<Memory> {
         let now = Instant::now();
-        let pids = descendants(self.linux, roots);
+        let pids = self.linux.descendants(roots);
         let seen = sample(self.linux, &pids);
         for pid in pids {
             let Some(waited) = self.linux.waited(pid, Pid(0), Self::THREADS) else { continue };

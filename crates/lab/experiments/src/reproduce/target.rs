@@ -18,7 +18,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use pagemill_control::run_memory::descendants;
 use pagemill_kernel::{Linux, process::signal, settings::cgroup};
 use pagemill_model::Pid;
 
@@ -303,7 +302,7 @@ struct Measured {
 
 /// Those that a process has started, and theirs.
 fn below(linux: &Linux, pid: Pid) -> Vec<Pid> {
-    descendants(linux, &[pid]).split_off(1)
+    linux.descendants(&[pid]).split_off(1)
 }
 
 fn sample(

@@ -137,8 +137,8 @@ fn is_tail_of_most(view: &FaultView, details: bool) -> bool {
 
 /// That faults explain stalls of the length that was asked about: some took so long, or many shorter ones together may.
 fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<Finding> {
-    let Spikes { length, faults, bursts, ended } =
-        view.spikes.filter(|spikes| spikes.faults > 0 || spikes.bursts > 0)?;
+    let spikes = view.spikes.filter(|spikes| spikes.faults > 0 || spikes.bursts > 0)?;
+    let Spikes { length, faults, bursts, ended } = spikes;
     let advice = cause(seen, view, details);
     let what = advice.what;
     let took = length.0.saturating_mul(faults);
@@ -147,8 +147,7 @@ fn stalls(seen: &RecordedViews<'_>, view: &FaultView, details: bool) -> Option<F
     let (one, more) = (format!("stretch of {length}"), format!("stretches of {length}"));
     let copied = copied(view);
     let stretches = units::counted(bursts, &one, &more);
-    let start = view.spikes.and_then(|spikes| spikes.only_at_the_start(view.duration));
-    let text = match (faults, start) {
+    let text = match (faults, spikes.only_at_the_start(view.duration)) {
         (0, Some(last)) => format!(
             "page faults explain no stalls of {length} after its first {}: until then a thread spent half or more of \
              {stretches} in faults that took less each, {}{copied}: {what}",

@@ -2,10 +2,8 @@
 
 use anyhow::Result;
 
+use super::Session;
 use super::time::{CLOSING, GRACE};
-use super::{Session, criteria};
-use crate::arm::{given_up, memory_bounds, of_levers};
-use crate::rule::Runs;
 
 impl Session<'_> {
     /// Whether the time ends, and a lever is to have what is left of it.
@@ -15,12 +13,9 @@ impl Session<'_> {
 
     /// Where nothing is chosen, the lever that looks best, if it looks worth it.
     fn perhaps(&self) -> Option<usize> {
-        let arms = &self.arms;
-        let (levers, out, most) = (of_levers(arms), given_up(arms), memory_bounds(arms));
-        let runs = Runs { base: &self.base, levers: &levers, out: &out, most: &most };
-        let judgement = runs.judge(&criteria(self.options));
+        let judgement = self.judged();
         let best = judgement.perhaps.filter(|_| judgement.choice.is_none());
-        best.map(|(lever, _)| lever).filter(|lever| arms[*lever].plays())
+        best.map(|(lever, _)| lever).filter(|lever| self.arms[*lever].plays())
     }
 
     /// At the end of the time, and a tenth more where none is given: runs of that lever, and as it is, until it is told

@@ -33,7 +33,6 @@ use super::actuators::{
 use super::latency::{Latency, TierTraffic};
 use super::pages::{Pages, Shared};
 use super::status::{self, Board, Status};
-use crate::run_memory::descendants;
 
 /// Whose memory is placed.
 #[derive(Clone, Debug)]
@@ -460,7 +459,7 @@ impl Scope {
             Self::Processes { pids, children: false } => Ok(pids.clone()),
             Self::Processes { pids, .. } => {
                 let roots: Vec<Pid> = pids.iter().chain(known).copied().collect();
-                let mut all: BTreeSet<Pid> = descendants(linux, &roots).into_iter().collect();
+                let mut all: BTreeSet<Pid> = linux.descendants(&roots).into_iter().collect();
                 all.remove(&Pid::own());
                 Ok(all.into_iter().collect())
             }

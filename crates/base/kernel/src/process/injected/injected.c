@@ -435,8 +435,8 @@ __attribute__((used)) int inside(i64 number, u64 *a, i64 *result)
 {
 	u64 all = ~0ul, before;
 	int what = GO_ON;
-	/* Whose tracer was killed before it started the injector has nobody who would give memory back. A forked child has
-	 * our memory and none of its own yet. */
+	/* Whose tracer was killed before it started the injector has nobody who would give memory back. A forked
+	 * child has our memory and none of its own yet. */
 	if (!load(&control->injector_ready) || load(&control->orphan) ||
 	    call3(__NR_getpid, 0, 0, 0) != control->process)
 		return 0;
